@@ -1,4 +1,4 @@
-"""A widget's own page in a browser, without Jupyter: its module draws a model that this process has."""
+"""A widget in a browser page without Jupyter: its module draws a model of this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page
 from timerl_widgets.widget import Widget
 
-# What anywidget gives a module, and a page around it with something before and behind it to focus.
+# The interface that anywidget passes to a module, and a page with focusable elements around it.
 DRAW = """async ([source, state, dark]) => {
     document.body.innerHTML = "<button id=before>before</button><div id=host></div>"
         + "<button id=behind>behind</button>";
@@ -64,11 +64,11 @@ DRAW = """async ([source, state, dark]) => {
 
 
 class Alone:
-    """A widget that is drawn in a page of its own.
+    """A widget drawn in a page without Jupyter.
 
     Attributes:
-        page: the page.
-        said: what its console said, and errors that nobody caught.
+        page: The page.
+        said: Console messages and uncaught errors.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Alone:
         self.page.on("console", lambda message: self._console.append(message.text))
         self.page.on("pageerror", lambda error: self._console.append(str(error)))
         self._told: list[Any] = []
-        widget.send = lambda content, buffers=None: self._told.append(content)  # no kernel takes it
+        widget.send = lambda content, buffers=None: self._told.append(content)  # there is no kernel
         self._known = widget.get_state()
         self.page.expose_function("toPython", self._receive)
         source = str(self._known.pop("_esm"))  # the module's text
@@ -91,10 +91,10 @@ class Alone:
         return [*self._console, *self.page.evaluate("() => window.said")]
 
     def settle(self) -> None:
-        """Let the page take what has changed here, and wait until it asks for nothing more."""
+        """Send pending changes to the page, and wait until it is idle."""
         self.page.evaluate("(news) => window.take(news)", self._news())
         frames = "() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))"
-        for _ in range(3):  # what the inspector asks for waits a little
+        for _ in range(3):  # the inspector delays its requests
             self.page.evaluate(frames)
             self.page.wait_for_timeout(25)
             self.page.wait_for_function("() => window.asked === 0")

@@ -1,4 +1,4 @@
-"""A real JupyterLab and a headless Chromium for a session of browser tests."""
+"""A real JupyterLab and a headless Chromium for browser tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FLAGS = [
 
 @dataclass(frozen=True)
 class Lab:
-    """A running server: its address, its token, and the folder it serves."""
+    """A running server: its address, its token, and the served folder."""
 
     url: str
     token: str
@@ -52,7 +52,7 @@ def find_chromium() -> str | None:
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """The system's Chromium; without one the tests are skipped, or fail where one is required."""
+    """Return the system's Chromium; without one, skip the tests, or fail if it is required."""
     found = find_chromium()
     if found is None:
         message = "no Chromium found: `apt install chromium` to run the browser tests"
@@ -79,7 +79,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @contextmanager
 def serving(home: Path, root: Path, xla_flags: str = GIVEN) -> Iterator[Lab]:
-    """A JupyterLab on the notebooks under `root`, with settings of its own under `home`."""
+    """Start a JupyterLab on the notebooks under `root`, with settings under `home`."""
     own = home / "settings/@jupyterlab/apputils-extension"
     own.mkdir(parents=True)
     quiet = {"fetchNews": "false", "checkForUpdates": False}
@@ -128,7 +128,7 @@ def _wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 @dataclass
 class Watched:
-    """A page, with the console errors and the requests that left the machine."""
+    """A page, with its console errors and its external requests."""
 
     page: Any
     errors: list[str]

@@ -1,4 +1,4 @@
-"""Notebooks, written and run in a browser."""
+"""Notebooks written and run in a browser."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.browser.conftest import Lab
 
 
 def write(lab: Lab, name: str, *cells: str, own_kernel: bool = False) -> None:
-    """Write a notebook, which runs in the kernel that all share, or in one of its own.
+    """Write a notebook for the shared kernel, or for a separate one.
 
-    A kernel takes seconds to start, to import and to compile what others have compiled.
+    A new kernel takes seconds to start, to import and to compile.
     """
     if not own_kernel:
         shared = {"id": _shared_kernel(lab)}
@@ -47,7 +47,7 @@ def open_and_run(page: Page, lab: Lab, name: str) -> None:
 
 
 def run_cell(page: Page, source: str) -> None:
-    """Run some code in the open notebook's kernel, without waiting for its end."""
+    """Run code in the open notebook's kernel, without waiting."""
     page.evaluate(
         """(code) => {
             const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
@@ -58,13 +58,14 @@ def run_cell(page: Page, source: str) -> None:
 
 
 def change_theme(page: Page, name: str) -> None:
-    """Take a theme, which the server remembers for the pages that follow."""
+    """Set a theme; the server stores it for later pages."""
     page.evaluate(
         "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", name
     )
     is_light = str("Dark" not in name).lower()
     page.wait_for_selector(f'body[data-jp-theme-light="{is_light}"]', state="attached")
-    # JupyterLab takes its splash away twice where another theme is asked for meanwhile, which is an error
+    # JupyterLab removes its splash twice if another theme is requested meanwhile, and raises an
+    # error
     page.wait_for_selector("#jupyterlab-splash", state="detached")
 
 
@@ -74,7 +75,7 @@ def _shared_kernel(lab: Lab) -> str:
 
 
 def _ask(lab: Lab, what: str, **given: Any) -> Any:
-    """What the server says of something that it makes."""
+    """Return the server's answer to a request."""
     request = urllib.request.Request(
         f"{lab.url}/api/{what}",
         json.dumps(given).encode(),

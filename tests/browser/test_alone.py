@@ -1,4 +1,4 @@
-"""Widgets in pages of their own, without Jupyter: the keyboard, and what is said and selected."""
+"""Widgets in pages without Jupyter: keyboard, messages and selection."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_tab_goes_from_pane_to_pane_and_escape_lets_go(
         ]
     }
     assert panes <= {*stops} and len(stops) <= 15, stops
-    # arrows go about in a pane, to what a click would reach
+    # arrow keys move within a pane, to all clickable elements
     tab, switch = page.locator('[data-stage="lift"]'), page.locator('[data-key="switch-lift"]')
     tab.click()
     tab.press("ArrowUp")
@@ -82,7 +82,7 @@ def test_tab_goes_from_pane_to_pane_and_escape_lets_go(
     page.locator('[aria-label="kind"]').focus()
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".trl-search [type=search]")).to_be_focused()
-    # a control that is drawn anew keeps the focus
+    # a redrawn control keeps the focus
     link = page.locator(".trl-inspector .trl-link").first
     link.focus()
     page.keyboard.press("Enter")
@@ -117,7 +117,7 @@ def test_one_tensor_is_selected_with_who_makes_and_reads_it(
         assert {text.strip().split("(")[0] for text in read} == readers(program, named[name])
         drawn = page.locator(".trl-graph g.node.trl-reads").count()
         assert drawn == len(readers(program, named[name]))
-    # from Python it is the operation, with all that it makes
+    # a selection from Python selects the operation with all its results
     explorer.selected = []
     alone.settle()
     assert page.locator(".trl-selected, .trl-reads").count() == 0
@@ -151,7 +151,7 @@ def test_what_a_change_changed_is_told_with_what_it_is_compared_with(
     change(contract=False, lift=False)
     expect(said).to_contain_text("changed, against: contract on, lift on")
     assert marks.count() > 0
-    change(donate=False)  # of which the graph knows nothing
+    change(donate=False)  # unknown to the graph
     expect(said).to_have_text("nothing changed, against: donate on")
     assert marks.count() == 0
     change(contract=True, lift=True)
@@ -176,7 +176,7 @@ def test_nothing_jumps_whatever_is_said(browser: Browser, program: trl.Program) 
     page = alone.page
 
     def places() -> list[object]:
-        """Where everything below the settings is, and how high."""
+        """Return position and height of all elements below the settings."""
         boxes = "all => all.map((e) => [e.offsetTop, e.offsetHeight])"
         return page.locator(".trl-cell").evaluate_all(boxes)
 
@@ -194,7 +194,7 @@ def test_nothing_jumps_whatever_is_said(browser: Browser, program: trl.Program) 
     explorer.change(donate=False)
     alone.settle()
     assert places()[:2] == before[:2]
-    # what a switch switches, and what cost nothing since a trial had found it
+    # the effect of a switch, and a change that cost nothing because a trial had compiled it
     windows = page.locator('[data-key="switch-windows"]')
     expect(windows).to_have_attribute("aria-label", "lift, which runs windows")
     expect(page.locator('[data-stage="windows"]')).to_contain_text("by lift")
@@ -266,6 +266,6 @@ def test_a_change_that_takes_long_can_be_cancelled(browser: Browser, program: tr
     expect(cancel).to_be_hidden()
     explorer.status = {"state": "compiling", "text": "1 tried within 2.0 KiB"}
     page.evaluate("(status) => window.take({ changed: { status }, told: [] })", explorer.status)
-    cancel.click()  # waits until it is there
+    cancel.click()  # waits for the element
     expect(cancel).to_be_visible()
     assert explorer._cancelled.wait(10)

@@ -48,13 +48,13 @@ def test_views_of_an_ended_kernel_say_so_and_take_no_input(watched: Watched, lab
     page = watched.page
     write(lab, "ended.ipynb", CELL, own_kernel=True)
     open_and_run(page, lab, "ended.ipynb")
-    # killed from outside, as by the system when memory runs out
+    # killed from outside, as by the system when memory is exhausted
     ask_to_pause(page)
     os.kill(int((lab.root / "kernel.pid").read_text()), signal.SIGKILL)
     expect_ended(page)
     page.locator(
         ".jp-Dialog button.jp-mod-accept"
-    ).click()  # JupyterLab says that it restarts the kernel
+    ).click()  # JupyterLab reports the restart of the kernel
     # run again, and restarted from the menu
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
     ask_to_pause(page)

@@ -1,5 +1,8 @@
-"""The explorer in a real JupyterLab: linked views, changes, scrubbing, runs while the kernel is busy,
-the keyboard alone, themes, and names that try to run."""
+"""The explorer in a real JupyterLab.
+
+Linked views, changes, time navigation, runs in a busy kernel, keyboard, themes, and names with
+markup.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,7 @@ def assert_clean(watched: Watched) -> None:
 
 def test_what_is_selected_in_one_view_is_marked_in_all(watched: Watched, lab: Lab) -> None:
     page = explore(watched, lab, "linked.ipynb")
-    # a node: its line of the loop nest, its marks, its tensors, its source line
+    # node: its line of the loop nest, its marks, its tensors, its source line
     took = page.evaluate(
         """(selector) => {
             const began = performance.now();
@@ -106,7 +109,7 @@ def test_what_is_selected_in_one_view_is_marked_in_all(watched: Watched, lab: La
     expect(marked).to_be_visible(timeout=10_000)
     expect(page.locator("text=/picked \\[\\d+\\] at None in fuse/")).to_be_visible()
 
-    # a line: its node; and from Python
+    # line: its node; and from Python
     page.locator(".trl-loops .trl-line.trl-execute", has_text="learning(").click()
     expect(page.locator(node(page, "learning("))).to_have_class(re.compile("trl-selected"))
     expect(page.locator(node(page, "acting("))).not_to_have_class(re.compile("trl-selected"))
@@ -124,7 +127,7 @@ def test_what_is_selected_in_one_view_is_marked_in_all(watched: Watched, lab: La
     )
     expect(page.locator("text=/picked .* in simplify/")).to_be_visible()
     expect(drawn).not_to_have_attribute("aria-label", before)  # Python drew it since
-    # however large a graph is, it is read from the start
+    # large graphs are shown at readable size, from the start
     high = (
         "10 * document.querySelector('.trl-graph g.graph').getScreenCTM().a"  # pixels of a letter
     )
@@ -169,7 +172,7 @@ def test_the_scrubber_sets_the_instant_everywhere(watched: Watched, lab: Lab) ->
 def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     page = explore(watched, lab, "change.ipynb")
     status = page.locator(".trl-settings .trl-status")
-    # what a click would change is compiled while nothing else is to be done
+    # changes of one click are compiled while the kernel is idle
     expect(status).to_have_attribute("data-left", "0", timeout=60_000)
     switch = page.locator('[data-key="switch-lift"]')
     switch.focus()
@@ -177,9 +180,9 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     expect(status).to_contain_text("compiled before, drawn after", timeout=10_000)
     print(f"toggle to drawn: {status.get_attribute('data-drawn')} ms")
     expect(switch).not_to_be_checked()
-    expect(switch).to_be_focused()  # although the strip was drawn anew
+    expect(switch).to_be_focused()  # although the strip was redrawn
     expect(page.locator(".trl-tabbed.trl-off")).to_contain_text(["lift", "windows"])
-    # another pass takes the place of this one, and the focus stays there
+    # another pass takes its place, and the focus stays there
     fuse = page.locator('[data-key="switch-fuse"]')
     fuse.focus()
     for stage in ("separate", "fuse"):
@@ -192,7 +195,7 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     expect(page.locator(".trl-loops .trl-line", has_text="range(0, 9)").first).to_be_visible(
         timeout=10_000
     )
-    # what cannot be is said, with what to do, and the program stays
+    # impossible changes show a hint, and the program stays
     page.locator(".trl-settings summary").click()
     page.locator('[data-key="option-device_memory"]').fill("64B")
     page.keyboard.press("Enter")
@@ -201,12 +204,12 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     picture(page, "explorer_error")
     page.keyboard.press("Escape")
     expect(page.locator(".trl-options")).to_be_hidden()
-    # a comparison with what it becomes
+    # comparison with the changed program
     page.locator(".trl-settings button", has_text="compare").click()
     page.locator('[data-key="switch-lift"]').click()
     expect(page.locator(".trl-compare tr", has_text="lift")).to_contain_text("true", timeout=10_000)
     expect(page.locator(".trl-compare .trl-space")).to_have_count(2)
-    # a search through all stages, which goes on in what a change makes
+    # search through all stages, continued in a changed program
     page.locator('.trl-settings [type="search"]').fill("learning")
     expect(page.locator(".trl-hits").first).to_be_visible(timeout=10_000)
     expect(page.locator(".trl-loops .trl-line.trl-selected").first).to_be_visible()
@@ -216,7 +219,7 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     expect(status).to_contain_text("drawn after", timeout=10_000)
     expect(page.locator(".trl-hits").first).to_be_visible(timeout=10_000)
     assert page.locator(".trl-loops .trl-line.trl-selected").all_inner_texts() == chosen
-    # tabs are all that is in the list of tabs, and what takes keys says what it is
+    # the tab list has only tabs, and elements with keys have labels
     said = page.locator(".trl-strip").aria_snapshot().split("- group")[0].splitlines()
     assert said[0] == '- tablist "stages":' and len(said) > 5
     assert all(line.startswith('  - tab "') for line in said[1:]), said
@@ -244,7 +247,7 @@ def test_what_is_typed_and_selected_outlives_a_change(watched: Watched, lab: Lab
     page.locator(".trl-loops .trl-line.trl-execute", has_text="learning").first.click()
     told = page.locator(".trl-inspector article")
     expect(told).to_contain_text("learning")
-    # a field is typed into while another one's change is compiled
+    # typing in a field while another field's change is compiled
     page.locator('[data-key="bound-T"]').fill("10")
     page.keyboard.press("Enter")
     field = page.locator('[data-key="bound-B"]')
@@ -255,10 +258,10 @@ def test_what_is_typed_and_selected_outlives_a_change(watched: Watched, lab: Lab
     expect(status).to_contain_text("drawn after", timeout=10_000)
     expect(field).to_have_value("7")
     expect(field).to_be_focused()
-    # the same operations are told of again, of the other program
+    # reselecting the same operations, in the other program
     expect(page.locator(".trl-inspector .trl-note")).to_have_text("")
     expect(told).to_contain_text("learning")
-    # the notebook's shortcuts remain its own
+    # the notebook's shortcuts still work
     page.keyboard.press("Control+s")
     dirty = "() => window.jupyterapp.shell.currentWidget.context.model.dirty"
     page.wait_for_function(f"() => !({dirty})()", timeout=10_000)
@@ -277,7 +280,7 @@ def test_what_is_typed_and_selected_outlives_a_change(watched: Watched, lab: Lab
     page.keyboard.press("Enter")
     expect(memory).to_have_value("", timeout=10_000)
     page.keyboard.press("Escape")
-    # a filter searches without a text
+    # a filter works without a text
     page.locator('.trl-settings [aria-label="kind"]').select_option("dataflow")
     expect(page.locator(".trl-hits").first).to_be_visible(timeout=10_000)
     assert_clean(watched)
@@ -290,7 +293,7 @@ def test_a_run_obeys_while_the_kernel_is_busy(watched: Watched, lab: Lab) -> Non
     page.locator('[data-command="start"]').click()
     expect(state).to_have_text("running", timeout=20_000)
     page.wait_for_function("() => document.querySelector('.trl-run progress').value >= 2")
-    # frames come while a cell runs; a command waits for its end, and says so
+    # frames arrive while a cell runs; a command waits for its end, and shows that
     run_cell(page, "time.sleep(3)")
     page.wait_for_timeout(200)
     first = page.locator(".trl-run").evaluate("(e) => Number(e.dataset.frames)")
@@ -364,7 +367,7 @@ def test_a_run_is_drawn_over_what_was_predicted(watched: Watched, lab: Lab) -> N
     )
     assert line and area and line["width"] > 0.95 * area["width"]
     picture(page, "explorer_measured")
-    # the charts and the comparison leave as pictures that have all of it
+    # exported charts and comparison are complete
     for name, part, count in (("run", "polyline", 5), ("compare", "svg", 5)):
         if name == "compare":
             page.locator(".trl-settings button", has_text="compare").click()
@@ -377,7 +380,7 @@ def test_a_run_is_drawn_over_what_was_predicted(watched: Watched, lab: Lab) -> N
         saved.value.save_as(SCREENSHOTS / f"{name}.svg")
         whole = ElementTree.parse(SCREENSHOTS / f"{name}.svg").getroot()
         assert len(whole.findall(f"{{http://www.w3.org/2000/svg}}{part}")) == count
-    # and so it is under larger bounds
+    # the same under larger bounds
     run_cell(page, "explorer.change({T: 60}); explorer.wait(); explorer.start()")
     expect(page.locator(".trl-at-time .trl-memory .trl-note")).to_contain_text(
         "line: measured in turn", timeout=30_000
@@ -423,7 +426,7 @@ def test_the_keyboard_is_enough_in_the_dark(watched: Watched, lab: Lab) -> None:
     assert_clean(watched)
 
 
-# how many pixels of a chart are coloured: what is neither grey nor clear
+# coloured pixels of a chart: neither grey nor transparent
 INK = """((chart) => {
     const canvas = chart.querySelector("canvas");
     if (!canvas) return 0;
@@ -455,7 +458,7 @@ def test_two_displays_of_one_explorer_show_the_same(watched: Watched, lab: Lab) 
     page.wait_for_function(f"() => {INK}(document.querySelectorAll('.trl-chart')[1]) > 500")
     first.locator('[data-command="stop"]').click()
     expect(second.locator(".trl-state")).to_have_text("stopped", timeout=10_000)
-    page.wait_for_timeout(300)  # the last bytes remain, once they are drawn
+    page.wait_for_timeout(300)  # drawn bytes persist
     page.wait_for_function(f"() => {INK}(document.querySelectorAll('.trl-chart')[1]) > 500")
     run_cell(page, "explorer.close()")
     expect(both).to_have_count(0)

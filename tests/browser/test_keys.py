@@ -1,4 +1,4 @@
-"""Keys that are typed in a widget are not the notebook's, whose shortcuts cut and delete cells."""
+"""Keys typed in a widget do not reach the notebook, where shortcuts cut and delete cells."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ display(PdgView(program), LoopView(program), IterationSpaceView(program), Memory
 display(RunMonitor(program))
 """,
 )
-# every key that has a meaning in the notebook's command mode, as the running JupyterLab has them
+# every key with a meaning in the notebook's command mode, from the running JupyterLab
 MEANT = """() => {
     const { commands } = window.jupyterapp;
     window.done = [];
@@ -31,7 +31,7 @@ MEANT = """() => {
     const own = commands.keyBindings.filter(({ selector }) => /jp-Notebook|kernel-user/.test(selector));
     return [...new Set(own.map(({ keys }) => keys.join(" then ")))];
 }"""
-# types them in an element that has the focus; JupyterLab looks keys up by their codes
+# types them in the focused element; JupyterLab reads key codes
 TYPE = """(element, meant) => {
     const codes = { Enter: 13, Escape: 27, Space: 32, PageUp: 33, PageDown: 34, End: 35, Home: 36,
         ArrowLeft: 37, ArrowUp: 38, ArrowRight: 39, ArrowDown: 40, Delete: 46, Backspace: 8,
@@ -64,11 +64,11 @@ def test_no_key_in_a_widget_is_the_notebooks(watched: Watched, lab: Lab) -> None
     panes = page.query_selector_all(".trl-pane:visible:not(.trl-pane .trl-pane)")
     assert len(panes) == 12 + 6
     for pane in panes:
-        # each control that there is, and the pane itself, which a click beside them focuses
+        # each control, and the pane, which a click on empty space focuses
         parts = pane.query_selector_all("g.node, button, input, select, summary, [tabindex]")
         for part in [*parts[:: max(1, len(parts) // 4)], pane]:
             assert part.evaluate(TYPE, meant) == [], part.evaluate("(e) => e.outerHTML")
-    # after a click on nothing, and by the keys themselves; what is the application's remains so
+    # after a click on empty space, and by keyboard; application shortcuts still work
     page.locator(".trl-inspector").first.click(position={"x": 60, "y": 60})
     for key in "xdd":
         page.keyboard.press(key)
@@ -76,7 +76,7 @@ def test_no_key_in_a_widget_is_the_notebooks(watched: Watched, lab: Lab) -> None
     page.wait_for_function("() => window.done.length > 0")
     assert page.evaluate("() => window.done.splice(0)") == ["docmanager:save"]
     assert page.locator(".jp-Notebook .jp-Cell").count() == 2
-    # in the notebook itself they are meant
+    # in the notebook itself the keys work
     page.locator(".jp-Cell").last.evaluate(TYPE, ["X", "B"])
     page.wait_for_function("() => window.done.length > 1")
     assert watched.errors == []

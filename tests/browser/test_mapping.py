@@ -1,4 +1,4 @@
-"""The widget of assignments, in a page of its own: a click tells an iteration term by term, and the star moves."""
+"""The mapping widget without Jupyter: a click explains an iteration term by term, and the star moves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_click_tells_the_terms_and_a_slider_moves_the_star(
     assert widget.at == [1]
     expect(star).to_have_attribute("aria-label", "replay on CPU, learner on CPU: 568 k/s")
     expect(region.locator(".trl-told")).to_contain_text("learner on CPU: 0.902 ms")
-    # what was clicked stays, until Escape lets it go
+    # the selection stays until Escape clears it
     expect(region.locator(".trl-terms caption")).to_have_text("replay on GPU1, learner on CPU")
     page.keyboard.press("Escape")
     alone.settle()

@@ -1,4 +1,4 @@
-"""The stage `memory` shows what is kept where, what shares places and why, and what all of it comes to."""
+"""The stage `memory` shows buffers, shared slots with reasons, and totals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def amount(page: Page, part: str, known: str) -> Locator:
 
 
 def size(text: str) -> float:
-    """The bytes that a text such as `1.5 KiB planned` says, as far as it says them."""
+    """Return the approximate bytes of a text such as `1.5 KiB planned`."""
     number, unit = re.findall(r"([\d.]+) (B|KiB|MiB|GiB)", text)[0]
     return float(number) * 1024 ** ["B", "KiB", "MiB", "GiB"].index(unit)
 
@@ -50,7 +50,7 @@ def test_the_memory_tab_says_what_is_kept_where_and_why(browser: Browser) -> Non
     assert names == [place.name for place in view.places]
     sizes = [size(text) for text in rows.locator(".trl-bytes").all_inner_texts()]
     assert sizes == sorted(sizes, reverse=True)
-    # parts and their sum, each with how it is known
+    # parts and sum, each with its source
     plan = program.memory
     for part, known, nbytes in (
         ("carried", "planned", plan.peak),
@@ -61,12 +61,12 @@ def test_the_memory_tab_says_what_is_kept_where_and_why(browser: Browser) -> Non
         text = amount(page, part, known).inner_text()
         assert text.endswith(known) and size(text) == pytest.approx(nbytes, rel=0.006), text
     expect(amount(page, "process", "measured")).to_have_count(0)
-    # why a weight has the place that it starts from
+    # reason for the storage of an initial weight
     weight = next(one for one in view.places if one.tensors[0].name == "trunk.0.weight'")
     row = page.locator(f'.trl-stores tr[data-place="{weight.name}"]')
     for shared in weight.shared:
         expect(row).to_contain_text(shared.why)
-    # a click selects the operation, here and in every view; and what is selected marks its row
+    # a click selects the operation in every view; a selection marks its row
     row.click()
     alone.settle()
     assert explorer.selected == [weight.tensors[0].op_ids[0]]
@@ -103,7 +103,7 @@ def test_what_a_run_measures_stands_beside_what_was_planned(browser: Browser) ->
     given = [d for d in program.memory.donations.values() if d.output is not None]
     for donation in given:
         expect(page.locator(".trl-stores tbody", has_text=donation.why)).to_have_count(1)
-    # of another program nothing was measured
+    # other programs have no measurements
     explorer.change(lift=False)
     alone.settle()
     expect(amount(page, "carried", "measured")).to_have_count(0)
@@ -129,10 +129,10 @@ def test_what_repeats_in_a_long_run_is_folded_behind_a_break(browser: Browser) -
     assert size(amount(page, "carried", "planned").inner_text()) == pytest.approx(
         program.memory.peak, rel=0.006
     )
-    # the turn that is drawn is that of the peak, with the numbers of the run
+    # the drawn iteration is that of the peak, numbered as in the run
     peak = page.locator(".trl-memory .trl-live caption").inner_text()
     assert size(peak) == pytest.approx(program.memory.peak, rel=0.006)
-    # a run of few turns has none
+    # short runs have none
     explorer.change({"I": 3})
     alone.settle()
     expect(overview.locator(".trl-run-area")).to_have_count(1)

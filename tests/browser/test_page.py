@@ -1,4 +1,4 @@
-"""The exported page in a browser: it asks for nothing, and shows one section at a time."""
+"""The exported page in a browser: no requests, and one visible section at a time."""
 
 from __future__ import annotations
 

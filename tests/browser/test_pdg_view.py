@@ -1,4 +1,4 @@
-"""`PdgView` in a real JupyterLab: mouse, keyboard, themes, and names that try to run."""
+"""`PdgView` in a real JupyterLab: mouse, keyboard, themes, and names with markup."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def test_clicking_a_node_sets_a_python_trait(watched: Watched, lab: Lab) -> None
     expect(nodes.first).to_be_visible(timeout=20_000)
     assert nodes.count() == len({n.get_attribute("id") for n in nodes.all()}) > 5
 
-    # what Python selects is shown
+    # a selection from Python is shown
     expect(page.locator(".trl-graph g.node.trl-selected")).to_have_attribute("id", "op3")
 
-    # it begins at what is selected, as large as can be read
+    # the view starts at the selection, at the largest readable scale
     picture = page.locator(".trl-graph .trl-stage > svg:first-child")
     letters = page.locator(".trl-graph g.node text").first
     size = letters.evaluate("text => 10 * text.getScreenCTM().a")
@@ -57,7 +57,7 @@ def test_clicking_a_node_sets_a_python_trait(watched: Watched, lab: Lab) -> None
     page.locator(".trl-graph").get_by_role("button", name="show everything (0)").click()
     assert picture.get_attribute("viewBox") != begin
 
-    # the mouse selects, with shift several, and a second click lets go
+    # mouse: select, extend with shift, deselect by a second click
     page.locator(".trl-graph g.node#op1").click()
     expect(page.locator("text=picked [1]")).to_be_visible(timeout=10_000)
     page.locator(".trl-graph g.node#op4").click(modifiers=["Shift"])
@@ -68,7 +68,7 @@ def test_clicking_a_node_sets_a_python_trait(watched: Watched, lab: Lab) -> None
     SCREENSHOTS.mkdir(exist_ok=True)
     page.screenshot(path=SCREENSHOTS / "pdg_light.png")
 
-    # the keyboard does as well
+    # the same by keyboard
     page.locator(".trl-graph g.node#op0").focus()
     page.keyboard.press("ArrowDown")  # along an edge, to the nearest reader
     page.keyboard.press("Enter")
@@ -81,7 +81,7 @@ def test_clicking_a_node_sets_a_python_trait(watched: Watched, lab: Lab) -> None
     page.keyboard.press("Escape")
     expect(page.locator("text=picked []")).to_be_visible(timeout=10_000)
 
-    # hovering lights the neighbourhood
+    # hovering highlights the neighbourhood
     page.locator(".trl-graph g.node#op0").hover()
     assert page.locator(".trl-graph g.node.trl-dim").count() > 0
 
@@ -90,7 +90,7 @@ def test_clicking_a_node_sets_a_python_trait(watched: Watched, lab: Lab) -> None
     assert page.locator(".trl-graph img").count() == 0
     expect(page.locator(".trl-graph g.node#op0")).to_contain_text("<img src=x")
 
-    # artifacts beside it show their picture
+    # linked artifacts show their picture
     expect(page.locator(".jp-OutputArea-output img").first).to_be_visible()
     assert watched.outside == []
     assert watched.errors == []
@@ -133,7 +133,7 @@ def test_folding_searching_and_differences(watched: Watched, lab: Lab) -> None:
     expect(graph.locator("g.cluster", has_text="x = (x * 0.5 + k).tanh()")).to_be_attached()
     expect(graph).not_to_have_attribute("aria-busy", "true")
 
-    # the map shows where one is
+    # the map shows the visible part
     for _ in range(4):
         page.get_by_label("zoom in (+)").click()
     expect(graph.locator(".trl-minimap")).to_be_visible()
@@ -147,7 +147,7 @@ def test_folding_searching_and_differences(watched: Watched, lab: Lab) -> None:
 
     # search finds by text, and Enter goes from hit to hit
     search = page.get_by_label("search the graph's nodes")
-    search.fill("tanh f32")  # the operations, not all of that line
+    search.fill("tanh f32")  # the operations, not the whole line
     search.press("Enter")
     assert graph.locator("g.node.trl-found").count() == 20
     expect(graph.locator("g.node[tabindex='0']")).to_contain_text("tanh")
@@ -171,7 +171,7 @@ def test_folding_searching_and_differences(watched: Watched, lab: Lab) -> None:
     expect(graph.locator(".trl-table tr.trl-selected")).to_have_count(1)  # and no longer the line
     page.get_by_label("show the graph as a table").click()
 
-    # another graph: what went, and what changed, by sign as well as by colour
+    # another graph: removals and changes are marked by sign as well as by colour
     run_cell(page, "view.show(program.stages['simplify'].artifact)")
     changed = graph.locator("g.node.trl-changed")
     expect(changed.first).to_be_visible(timeout=30_000)
@@ -200,7 +200,7 @@ def test_dark_theme(watched: Watched, lab: Lab) -> None:
 
 
 def test_a_saved_page_keeps_the_picture(watched: Watched, lab: Lab) -> None:
-    """What the notebook file holds needs no kernel and no script."""
+    """The output in the notebook file needs no kernel and no script."""
     page = watched.page
     write(lab, "saved.ipynb", SETUP, "view = PdgView(program)\nview")
     open_and_run(page, lab, "saved.ipynb")

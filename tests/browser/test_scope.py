@@ -1,4 +1,4 @@
-"""The widget of a recording, in a page of its own."""
+"""The widget of a recording, without Jupyter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_recording_is_looked_into(browser: Browser) -> None:
     widget = ScopeView(program.scope())
     alone = Alone(browser, widget, width=1000)
     page = alone.page
-    assert widget.stretch["json"]["end"] == widget.drawn.end  # which the page has asked for
+    assert widget.stretch["json"]["end"] == widget.drawn.end  # requested by the page
     rows = page.locator(".trl-rows [role=option]")
     assert rows.count() == len({one.operation for one in widget.drawn.times})
     launch = next(one for one in widget.drawn.operations if one.op_ids)
@@ -60,7 +60,7 @@ def test_a_launch_is_its_kernel_in_the_explorer_and_back(browser: Browser) -> No
     page = alone.page
     page.get_by_role("option", name="learning", exact=True).click()
     alone.settle()
-    # and not what was fused into it, of which some is in others, too
+    # but not operations fused into it, parts of which are in other kernels
     assert explorer.selected == [kernels["learning"]]
     assert widget.operation == "learning"
     explorer.selected = [kernels["acting"]]

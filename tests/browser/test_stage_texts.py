@@ -1,4 +1,4 @@
-"""Stages that are no graphs show their own text, linked with everything else, in a page without Jupyter."""
+"""Textual stages show their text, linked with all other views, without Jupyter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_stages_show_what_they_are(browser: Browser, program: trl.Program) -> No
     for stage, text in TEXTS.items():
         explorer.stage = stage
         alone.settle()
-        if stage == "memory":  # which has a pane of its own
+        if stage == "memory":  # it has a separate pane
             expect(outline).to_be_hidden()
             alone.page.locator(".trl-stores button", has_text="as text").click()
         expect(outline.locator("h3")).to_have_text(stage)
@@ -74,7 +74,7 @@ def test_lines_fold_and_are_found_and_linked(browser: Browser, program: trl.Prog
     expect(line(outline, "reset(i) ->")).to_have_class("trl-line trl-lit trl-found trl-selected")
     assert (
         alone.page.locator(".trl-loops .trl-line.trl-selected").count() == 2
-    )  # it runs, and is freed
+    )  # executed, and freed
 
 
 def test_a_line_of_the_source_is_all_that_came_of_it(

@@ -1,4 +1,4 @@
-"""The widget of streams, in a page of its own."""
+"""The widget of kernel streams, without Jupyter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_run_is_stepped_by_completion(browser: Browser, width: int, dark: bool
     alone.settle()
     assert widget.selected == [2]
     expect(region.locator("tr[aria-current] th")).to_have_text("2")
-    # of both upstream: in the lane, and in the slot before it runs and while it does
+    # with both upstream kernels: on the track, and in the slot before and during its execution
     assert region.locator("rect[stroke-dasharray]").count() == 2 * 3
     assert alone.said == []
     page.close()

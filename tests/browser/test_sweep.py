@@ -1,4 +1,4 @@
-"""A function's argument as a slider in a real JupyterLab: its views follow, and it is swept."""
+"""A function's argument as a slider in a real JupyterLab: views follow, and it can be swept."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_slider_is_followed_and_swept(watched: Watched, lab: Lab) -> None:
         expect(value).to_have_text(text)
         expect(page.locator(".trl-settings .trl-status")).to_contain_text("drawn after")
 
-    # five steps: learning goes four steps behind acting, and holds five steps
+    # five steps: learning is four steps behind acting, and stores five steps
     marks = page.locator(".trl-space svg.trl-plot")
     before, peak = marks.inner_html(), page.locator(".trl-memory .trl-note").inner_text()
     slider.press("ArrowRight")

@@ -1,4 +1,4 @@
-"""Forty programs do what they did when the file was written, by both executors."""
+"""Forty programs have the results of the golden file, under both executors."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from tests.conftest import GOLDEN
 from tests.frozen import PROGRAMS, observed
 
 FILE: Final = GOLDEN / "frozen.json"
-# Floats pass through some thousand float32 operations at most; those of 16 bits are rounded at each.
+# Float results pass through at most some thousand float32 operations; 16-bit types are rounded at
+# each.
 RTOL: Final = {"float32": 2e-4, "float16": 2e-3, "bfloat16": 2e-2}
 
 
 @pytest.mark.filterwarnings("ignore::timerl_nb.base.errors.TimeRLWarning")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_does_what_it_did(name: str, request: pytest.FixtureRequest) -> None:
-    """What a commit changes on purpose it writes anew by `--update-golden`, and says why."""
+    """Intended changes are written by `--update-golden`, with a reason in the commit."""
     have = observed(name)
     if request.config.getoption("--update-golden"):
         # one process at a time: the file holds all programs
         everything = json.loads(FILE.read_text()) if FILE.exists() else {}
         everything = {k: v for k, v in {**everything, name: have}.items() if k in PROGRAMS}
         text = json.dumps(everything, indent=1, ensure_ascii=False)
-        for innermost in (r"\[[^][{}]*\]", r"\{[^{}]*\}"):  # an array a line
+        for innermost in (r"\[[^][{}]*\]", r"\{[^{}]*\}"):  # one array per line
             text = re.sub(innermost, lambda found: re.sub(r"\s*\n\s*", " ", found[0]), text)
         FILE.write_text(text + "\n")
     differing = list(differences(json.loads(FILE.read_text())[name], json.loads(json.dumps(have))))
@@ -35,7 +36,7 @@ def test_a_program_does_what_it_did(name: str, request: pytest.FixtureRequest) -
 
 
 def differences(want: Any, have: Any, at: str = "", rtol: float = 0.0) -> list[str]:
-    """Where two trees of what is held differ, in words."""
+    """Describe the differences of two trees of results."""
     if isinstance(want, dict) and isinstance(have, dict):
         rtol = RTOL.get(want.get("dtype"), rtol)
         scale = max((abs(x) for x in want.get("some", ()) if isfinite(x)), default=0.0)
@@ -56,7 +57,7 @@ def differences(want: Any, have: Any, at: str = "", rtol: float = 0.0) -> list[s
 
 
 def _apart(want: Any, have: Any, at: str, rtol: float, scale: float) -> list[str]:
-    """Where floats differ by more than their tolerance, beside the largest of them."""
+    """Describe floats that differ by more than their tolerance, with the largest difference."""
     if isinstance(want, list):
         pairs = zip(want, have, strict=True)
         return [
@@ -70,7 +71,6 @@ def _apart(want: Any, have: Any, at: str, rtol: float, scale: float) -> list[str
 
 
 def test_a_change_is_found() -> None:
-    """A value a little off, another peak, another message, and a name that is gone."""
     want = {"peak": 8, "outputs": {"x": {"dtype": "float32", "some": [1.0, 2.0], "weighted": 0.5}}}
     for change, found in (
         ({"peak": 9}, "/peak: 8 became 9"),

@@ -1,4 +1,4 @@
-"""The text of every stage of the two REINFORCE programs, and of their loop nests in full size."""
+"""Text of every stage of the two REINFORCE programs, and their loop nests at full size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Golden = Callable[[str, str], None]
 
 @pytest.fixture(scope="module", params=PROGRAMS)
 def program(request: pytest.FixtureRequest) -> tuple[str, trl.Program]:
-    """Without hidden layers, so that the texts stay short."""
+    """Return the program without hidden layers, so that the texts are short."""
     window = PROGRAMS[request.param]
     return request.param, reinforce(window, hidden=()).compile(SMALL)
 

@@ -1,4 +1,4 @@
-"""The JSON of every view-model, of a small n-step program: what the page relies on."""
+"""JSON of every view model of a small n-step program: the interface of the page."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from timerl_nb.show import (
 )
 
 Golden = Callable[[str, str], None]
-TIMES = ("seconds", "doc")  # what another machine, or another page of documentation, changes
+TIMES = ("seconds", "doc")  # varies with the machine or with documentation pages
 
 
 @pytest.fixture(scope="module")
 def program() -> trl.Program:
-    """A recurrence, and sums of three of its values, which follow it in its loop."""
+    """A recurrence, and sums of three of its values, computed in the same loop."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, bound) = ctx.dims
         with ctx.region("acting"):
@@ -44,7 +44,7 @@ def program() -> trl.Program:
 
 
 def lines(value: dict[str, Any]) -> Iterator[str]:
-    """A line for each field, and for each entry of a list of objects."""
+    """Return a line per field, and per entry of a list of objects."""
     for key, one in value.items():
         if isinstance(one, list) and any(isinstance(part, dict) for part in one):
             yield f"{key}:"

@@ -1,1 +1,1 @@
-"""Folders as older versions have written them, which must stay readable."""
+"""Saved folders of older versions; they must stay readable."""

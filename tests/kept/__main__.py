@@ -1,4 +1,4 @@
-"""Write the folder of the present version: `python -m tests.kept`. Folders of older ones stay as they are."""
+"""Write a folder of the current version: `python -m tests.kept`. Older folders are not touched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent
 
 
 def added(total: np.ndarray, at: tuple[int, ...], x: np.ndarray) -> np.ndarray:
-    """What depends on all that was done before."""
+    """Return a value that depends on all previous calls."""
     total += x
     return total[0].astype(np.float32)
 

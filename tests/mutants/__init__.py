@@ -1,1 +1,1 @@
-"""Mutation testing (`make mutants`): is what is wrong with the compiler noticed by a test?"""
+"""Mutation testing of the compiler (`make mutants`): do the tests detect injected mistakes?"""

@@ -1,9 +1,12 @@
-"""`make mutants`: does a test notice a mistake in the compiler?
+"""`make mutants`: do the tests detect injected mistakes of the compiler?
 
-`python -m tests.mutants [COUNT] [--seed SEED] [--minutes MINUTES] [--only PREFIX]` makes the
-mistakes of `behaviours`, and COUNT small changes that the seed draws, one by one in copies of the
-tree, and runs tests that cover them. What is known is in `runs/mutants`: it goes on where it was cut
-off, and asks again where a file has changed, or, of survivors, the tests.
+`python -m tests.mutants [COUNT] [--seed SEED] [--minutes MINUTES] [--only PREFIX]` injects the
+mistakes of `behaviours`,
+and COUNT small random changes, one at a time in copies of the tree. It then runs the tests that
+cover the change.
+`runs/mutants` stores the results, so an interrupted call is resumed. Changed files, and survivors
+after a change of the
+tests, are tried again.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from tests.mutants.edits import Mutant, drawn
 from tests.mutants.plugin import BEHAVIOUR, LIMIT, MEASURED, WRITTEN
 from tests.mutants.sources import FILES, OTHERS, ROOT
 
-BUILT = ROOT / "build" / "mutants"  # of the tool itself: `coverage`, and the copies of the tree
+BUILT = ROOT / "build" / "mutants"  # cost of the tool: `coverage`, and copying the tree
 KNOWN = STATE / "known.json"
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 KILLED = Path(__file__).with_name("killed.toml")
@@ -45,14 +48,14 @@ AT_ONCE = 2
 NOT_COPIED = (".*", "build", "runs", "dist", "node_modules", "screenshots", "*-pytest-*.pyc")
 TOO_LONG = -signal.SIGXCPU
 WAITING = -1000
-# by people or by the system, not by the mistake: it is tried again by the next call
+# Killed from outside, not by the mistake: the next call tries again.
 STOPPED = (WAITING, -signal.SIGTERM, -signal.SIGKILL)
-HUNG = 1800.0  # for one file of tests, measured
+HUNG = 1800.0  # for one test file, measured
 
 
 @dataclass(frozen=True)
 class Case:
-    """A mistake: a change of a file's text as it was then, or a behaviour by its name."""
+    """One mistake: a change of a file's text, or the name of a behaviour."""
 
     group: str
     file: str
@@ -63,7 +66,7 @@ class Case:
 
 
 class Trees:
-    """Copies of the tree, one for each of the processes that run at once."""
+    """Copies of the tree, one per parallel process."""
 
     def __init__(self) -> None:
         self._free: SimpleQueue[Path] = SimpleQueue()
@@ -74,7 +77,7 @@ class Trees:
             self._free.put(tree)
 
     def each(self, run: Callable[[Path, Any], None], many: Iterable[Any], end: float) -> None:
-        """Run for each of many in a tree of its own, while there is time."""
+        """Run a function on each item in a free tree, until the time limit."""
 
         def one(case: Any) -> None:
             if time.monotonic() < end:
@@ -94,7 +97,7 @@ class Trees:
 
 
 def pytest(tree: Path, tests: Sequence[str], seconds: float, **env: str) -> tuple[int, Any]:
-    """The exit status of some tests, and what the plugin has written."""
+    """Run tests; return the exit status and the plugin's output."""
     written, said = tree / "build.written.json", tree / "build.said.txt"
     written.unlink(missing_ok=True)
     status = WAITING
@@ -102,9 +105,9 @@ def pytest(tree: Path, tests: Sequence[str], seconds: float, **env: str) -> tupl
     more = {
         "PYTEST_ADDOPTS": flags if MEASURED in env else f"{flags} -x",
         "PYTHONPATH": str(BUILT / "site"),
-        # what Python keeps of a text is known by its length and second, which a mutant may share
+        # Python validates bytecode by size and second of the source, which mutants may share
         "PYTHONDONTWRITEBYTECODE": "1",
-        # nor does a mutant take what another one has compiled
+        # mutants must not share compiled programs
         "TIMERL_TESTS_CACHE": "0",
         "TIMERL_EXAMPLES": "10",
         WRITTEN: str(written),
@@ -126,7 +129,7 @@ def pytest(tree: Path, tests: Sequence[str], seconds: float, **env: str) -> tupl
 
 
 def measure(trees: Trees, covering: Covering, end: float) -> None:
-    """Find out what runs what, where that is not known."""
+    """Measure unknown coverage."""
 
     def run(tree: Path, tests: str) -> None:
         begun = time.monotonic()
@@ -146,7 +149,7 @@ def measure(trees: Trees, covering: Covering, end: float) -> None:
 
 
 class Trials:
-    """The mutants that have been tried, with what came of them."""
+    """Tried mutants and their results."""
 
     def __init__(self, covering: Covering) -> None:
         self.covering = covering
@@ -157,7 +160,7 @@ class Trials:
         self._lock = Lock()
 
     def verdict(self, case: Case) -> dict[str, Any] | None:
-        """What is known of a case, if nothing has changed since."""
+        """Return the stored result of a case, if nothing has changed."""
         found = self.known["mutants"].get(case.key)
         if found is None or found["hash"] != hashed(case.text):
             return None
@@ -165,7 +168,7 @@ class Trials:
         return None if is_open and found["asked"] != self._asked(self.tests(case)) else found
 
     def tests(self, case: Case) -> list[str]:
-        """The tests to run, but for those that fail when they run alone."""
+        """Return the tests to run, except those that fail alone."""
         if case.mutant is None:
             found = self.covering.of_function(case.file, BEHAVIOURS[case.behaviour].function)
         else:
@@ -176,7 +179,7 @@ class Trials:
         return [test for test in found if self.known["alone"].get(self._asked([test]), True)]
 
     def run(self, tree: Path, case: Case) -> None:
-        """Try one."""
+        """Try one mutant."""
         begun, by, changed = time.monotonic(), "", tree / case.file
         tests, verdict = self.tests(case), "not covered"
         while tests:
@@ -210,7 +213,7 @@ class Trials:
         print(f"{verdict} ({by or len(tests)}, {entry['seconds']} s): {case.key}", flush=True)
 
     def _passes_alone(self, tree: Path, test: str) -> bool | None:
-        """Whether a test passes by itself where there is no mistake; None where it was stopped."""
+        """Return whether a test passes alone without a mistake; None if interrupted."""
         alone, key = self.known["alone"], self._asked([test])
         if key not in alone:
             status = pytest(tree, [test], HUNG)[0]
@@ -226,7 +229,7 @@ class Trials:
 
 
 def cases(count: int, seed: int, only: str) -> list[Case]:
-    """The mistakes that are asked for."""
+    """Return the selected mistakes."""
     paths = {file: ROOT / file for file in (*FILES, *OTHERS)}
     texts = {file: path.read_text() for file, path in paths.items() if path.exists()}
     found = [
@@ -251,7 +254,7 @@ def cases(count: int, seed: int, only: str) -> list[Case]:
 
 
 def report(trials: Trials, asked: Sequence[Case]) -> bool:
-    """Say what came of the cases, survivors one by one; whether there are none to judge."""
+    """Print the results and each survivor; return whether no survivor is unexplained."""
     argued = listed(EQUIVALENT)
     keys = set(map(_key, argued))
     words = ("killed", "timed out", "survived", "equivalent", "not covered", "not tried")
@@ -284,7 +287,7 @@ def report(trials: Trials, asked: Sequence[Case]) -> bool:
 
 
 def listed(path: Path) -> list[dict[str, str]]:
-    """The mutants of which a file says something."""
+    """Return the mutants mentioned in a file."""
     return tomllib.loads(path.read_text()).get("mutant", [])
 
 
@@ -295,7 +298,7 @@ def _key(one: Mapping[str, str]) -> str:
 
 
 def described(case: Case) -> str:
-    """A mistake, as a text shows it, and what to copy where it is argued."""
+    """Describe a mistake, with the line to copy into the list of explained survivors."""
     if case.mutant is None:
         return case.key
     lines, after = case.text.splitlines(), case.mutant.of(case.text).splitlines()
@@ -324,7 +327,7 @@ def main() -> int:
         raise SystemExit("another call is at work in these trees") from None
     asked = cases(given.count, given.seed, given.only)
     trees = Trees()
-    measure(trees, Covering(), (begun + end) / 2)  # where time is short, half of it is to try some
+    measure(trees, Covering(), (begun + end) / 2)  # with little time, half of it is for trials
     trials = Trials(Covering())
     left = trials.covering.missing()
     if left:

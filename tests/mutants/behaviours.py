@@ -1,6 +1,6 @@
-"""Mistakes of behaviour, each made by replacing one function: they outlive changes of its text.
+"""Behavioural mistakes, each made by replacing one function; they survive edits of its text.
 
-A refactoring that moves or renames a function says so here; a test asks that all names are there.
+Refactorings must update the names here; a test checks that all names exist.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Wrapped = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Behaviour:
-    """A mistake: what it does, and the function (`module:name`, of timerl_nb) it is made in."""
+    """A mistake: its description, and the replaced function (`module:name`, in timerl_nb)."""
 
     says: str
     target: str
@@ -34,15 +34,15 @@ class Behaviour:
         return self.target.partition(":")[2]
 
     def is_there(self, root: Path) -> bool:
-        """Whether the file still has the function."""
+        """Return whether the file defines the function."""
         name, path = self.function.rpartition(".")[2], root / self.file
         return path.exists() and f"def {name}(" in path.read_text()
 
     def found(self) -> tuple[Any, str, Any]:
-        """What holds the function, its name there, and the function.
+        """Return the owner of the function, its name there, and the function.
 
         Raises:
-            ImportError, AttributeError: it is no longer there.
+            ImportError, AttributeError: The function does not exist.
         """
         owner: Any = import_module(f"timerl_nb.{self.target.partition(':')[0]}")
         *classes, name = self.function.split(".")
@@ -51,7 +51,7 @@ class Behaviour:
         return owner, name, inspect.getattr_static(owner, name)
 
     def apply(self) -> None:
-        """Make the mistake, wherever the function has been imported to or stands in a table."""
+        """Inject the mistake into every module and table that holds the function."""
         import timerl_nb  # noqa: F401
 
         owner, name, before = self.found()
@@ -68,7 +68,7 @@ class Behaviour:
 
 
 def _result(change: Callable[[Any], Any]) -> Callable[[Wrapped], Wrapped]:
-    """Another result of the same call."""
+    """Return a modified result of the call."""
     return lambda before: lambda *args, **named: change(before(*args, **named))
 
 
@@ -84,7 +84,7 @@ def _a_use_unknown(before: Wrapped) -> Wrapped:
 
 
 def _later(before: Wrapped) -> Wrapped:
-    """A loop that begins one turn late, where it has another."""
+    """Start a loop one iteration late if it has another."""
 
     def loop(
         self: Any, depth: int, counter: str, first: Any, last: Any, step: int, body: Any

@@ -1,4 +1,4 @@
-"""Which tests run which lines, measured test file by test file, and which of them to ask."""
+"""Line coverage by test, measured per test file, and selection of the tests for a mutant."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.mutants.sources import ROOT
 
 STATE: Final = ROOT / "runs" / "mutants"
 
-# What needs a browser, processes or minutes, or looks at views. A mutant that the others let live is
-# no proof that all tests do.
+# Tests with browsers, processes, long times or views are left out, so a survivor may still be
+# detected by the full suite.
 _LEFT_OUT: Final = re.compile(
     r"ahead|benchmark|cache|cartpole|compar|compiler|devices|disk_cache|docs|entry_points|errors|explorer|graph_view|gym|interrupts"
     r"|layers_of|layout|learning|library|main_memory|mutants|outline|packaging|page|peers|profiler|running|stages"
@@ -35,7 +35,7 @@ ASKED: Final = (
     "tests/golden/test_frozen.py",
 )
 
-TESTS, SECONDS = 30, 90.0  # at most of these for one mutant
+TESTS, SECONDS = 30, 90.0  # limit of seconds per mutant
 
 
 def hashed(*texts: str) -> str:
@@ -43,10 +43,10 @@ def hashed(*texts: str) -> str:
 
 
 class Covering:
-    """What has been measured so far; `runs/mutants/covering` holds it, a file for each of tests."""
+    """Coverage data; `runs/mutants/covering` has a file per test file."""
 
     def known(self, tests: str) -> Path:
-        """Where a test file's measurement is, or will be."""
+        """Return the path of a test file's measurement."""
         stem = tests.removeprefix("tests/").removesuffix(".py").replace("/", ".")
         return STATE / "covering" / f"{stem}.{hashed((ROOT / tests).read_text())}.json"
 
@@ -64,7 +64,7 @@ class Covering:
 
     @cached_property
     def _by_file(self) -> dict[str, dict[str, list[str]]]:
-        """The tests by file and place."""
+        """Return the tests by file and line."""
         found: dict[str, dict[str, list[str]]] = {}
         for one in self._measured:
             names = list(one["passed"])
@@ -75,13 +75,14 @@ class Covering:
         return found
 
     def knows(self, test: str) -> bool:
-        """Whether a test was measured, and so can be asked."""
+        """Return whether a test was measured."""
         return test in self._seconds
 
     def of(self, file: str, *places: str) -> list[str]:
-        """Tests to ask about the first of some places that runs; none where none does.
+        """Return tests of the first executed place; none if no place is executed.
 
-        What runs at import is there for every test of the file, most for those that run most of it.
+        Import-time lines are covered by all tests of a file; these are ordered by coverage of the
+        mutated file.
         """
         lines = self._by_file.get(file, {})
         place = next((place for place in places if place in lines), None)
@@ -93,7 +94,7 @@ class Covering:
         return self._chosen(test for test, _ in often.most_common(TESTS))
 
     def of_function(self, file: str, function: str) -> list[str]:
-        """Tests of most of a function: some leave it where others only begin."""
+        """Return tests by covered lines of a function: some leave it early."""
         lines = self._by_file.get(file, {}).items()
         inside = (tests for at, tests in lines if at.startswith((f"{function}:", f"{function}.")))
         often = Counter(test for tests in inside for test in tests)
@@ -101,10 +102,10 @@ class Covering:
         return self._chosen(test for test, times in often.items() if times >= 0.9 * most)
 
     def _chosen(self, tests: Iterable[str]) -> list[str]:
-        """Of as many files and functions as there are the fastest, within the time, fastest first."""
+        """Select fast tests from as many files and functions as possible within the time limit, fastest first."""
         by_speed = sorted(tests, key=self._speed)
         turn: dict[str, int] = {}
-        for heads in ("[", "::"):  # one of each function, and so one of each file, before another
+        for heads in ("[", "::"):  # one per function, and one per file, before second ones
             by_turn = sorted(by_speed, key=lambda test: (turn.get(test, 0), self._speed(test)))
             so_far: Counter[str] = Counter()
             for test in by_turn:

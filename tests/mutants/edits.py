@@ -1,4 +1,4 @@
-"""The small changes of a file's text that stand for mistakes, and the draw among them."""
+"""Small text changes that simulate mistakes, and their random selection."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ RENAMED: Final = {**TWINS, **{b: a for a, b in TWINS.items()}}
 SWAPPED: Final = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.MatMult, ast.LShift, ast.RShift)
 COLLECTING: Final = ("append", "add", "extend", "update", "insert", "discard", "remove", "pop")
 SYMMETRIC: Final = ("isinstance", "hasattr", "getattr", "cast")
-# what makes text, for people or files, not a program
+# functions that produce text for people or files
 TEXT: Final = re.compile(r"^(_?to_)?_?(json|dot|text|explain\w*|tell|repr\w*)$|^__(str|repr)__$")
 SPOKEN: Final = re.compile(r"(Error|Warning|^warn|^Step|^refused|^_tell)$")
-SHARE: Final = 0.04  # of all that are drawn may be of one file
-LEAST: Final = 0.03  # of all that are drawn are of each group
+SHARE: Final = 0.04  # maximal share of one file
+LEAST: Final = 0.03  # minimal share of each group
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of a file: the bytes from `start` to `end` become `new`.
+    """One change of a file: bytes `start` to `end` become `new`.
 
     Attributes:
-        place: the line's function and text.
-        begins: those of the first line of its statement.
-        what: the change in words; with a number where the line has several alike.
+        place: Function and text of the line.
+        begins: The same for the first line of its statement.
+        what: Description, numbered if the line has several equal ones.
     """
 
     file: str
@@ -52,13 +52,13 @@ class Mutant:
         return f"{self.file} | {self.place} | {self.what}"
 
     def of(self, text: str) -> str:
-        """The file's text with the change."""
+        """Return the file's text with the change."""
         data = text.encode()
         return (data[: self.start] + self.new.encode() + data[self.end :]).decode()
 
 
 def mutants(file: str, text: str) -> list[Mutant]:
-    """Every mutant of a file, some of which may say the same as the file (`is_one`)."""
+    """Return every mutant of a file; some may equal the file (see `is_one`)."""
     source, named, tree = _Source(text), places(text), ast.parse(text)
     statements = sorted(n.lineno for n in ast.walk(tree) if isinstance(n, ast.stmt))
     found: list[Mutant] = []
@@ -77,18 +77,19 @@ def mutants(file: str, text: str) -> list[Mutant]:
 
 
 def is_one(mutant: Mutant, text: str) -> bool:
-    """Whether it is a program, and another one."""
+    """Return whether the result is a valid and different program."""
     try:
         return ast.dump(ast.parse(mutant.of(text))) != ast.dump(ast.parse(text))
-    except SyntaxError:  # the parentheses of an assignment expression were the node's own, say
+    except SyntaxError:  # the change may have been inside required parentheses
         return False
 
 
 def drawn(texts: Mapping[str, str], groups: Mapping[str, str], seed: int) -> Iterator[Mutant]:
-    """Mutants of files in an order that the seed says, one of a line at first.
+    """Return mutants of files in a seeded order, at first one per line.
 
-    What comes first stays first: a mutant's place in the order depends on its line and the seed.
-    Groups come by their number of mutants, but none below a least share, and no file above its share.
+    The order is stable: a mutant's position depends on its line and the seed. Groups are
+    proportional to their number of
+    mutants, with a minimal share per group and a maximal share per file.
     """
     queues: dict[str, list[Mutant]] = {group: [] for group in groups.values()}
     for file, text in texts.items():
@@ -109,7 +110,7 @@ def drawn(texts: Mapping[str, str], groups: Mapping[str, str], seed: int) -> Ite
 
 
 def _ranked(queue: list[Mutant], seed: int) -> list[Mutant]:
-    """In an order by chance: first one of each line, then another."""
+    """Shuffle, with one mutant per line first."""
     chance = {one: hashlib.sha256(f"{seed} {one.key}".encode()).digest() for one in queue}
     seen, turn = Counter[tuple[str, int]](), dict[Mutant, int]()
     for one in sorted(queue, key=chance.__getitem__):
@@ -124,7 +125,7 @@ def _short(text: str) -> str:
 
 
 def _within(node: ast.AST) -> Iterator[ast.AST]:
-    """What of a tree says what the program does."""
+    """Return the nodes of a tree that affect behaviour."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "bases"):
             continue
@@ -145,12 +146,12 @@ def _is_text(node: ast.AST) -> bool:
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if SPOKEN.search(name):
             return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=on))):
-            return ast.unparse(on).endswith("steps")  # what a pass says of itself
+            return ast.unparse(on).endswith("steps")  # documentation of a pass
     return False
 
 
 class _Source:
-    """A text, and what of it can be changed at a node."""
+    """Source text with its possible changes."""
 
     def __init__(self, text: str) -> None:
         self.data = text.encode()
@@ -167,7 +168,7 @@ class _Source:
         return self.data[start:end].decode()
 
     def changes(self, node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
-        """Nodes, this one or parts of it, with what could stand in their place."""
+        """Return nodes, this one or parts, with their replacements."""
         match node:
             case ast.Compare(left=left, ops=ops, comparators=others):
                 yield from ((node, new) for new in self._compared(node, [left, *others], ops))
@@ -212,7 +213,7 @@ class _Source:
             yield f"{self.data[start:a].decode()}{gap}{self.data[b:end].decode()}"
 
     def _between(self, node: ast.AST, parts: list[ast.expr], old: str, new: str) -> str:
-        """The node's text with another word between its parts."""
+        """Return the node's text with another operator."""
         at, end = self.span(node)
         found = ""
         for left, right in pairwise(parts):

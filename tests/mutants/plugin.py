@@ -1,7 +1,8 @@
-"""What pytest does for the tool, in a copy of the tree: `-p tests.mutants.plugin`.
+"""Pytest plugin of the tool in a copy of the tree: `-p tests.mutants.plugin`.
 
-It writes down which test failed first, or which tests run which lines and how long each takes, and
-makes one of the mutants of `behaviours` where the environment names it.
+It records the first failing test, or coverage and duration per test. It injects the mutant of
+`behaviours` named by an
+environment variable.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import pytest
 
 from tests.mutants.sources import FILES, OTHERS, places
 
-WRITTEN = "TIMERL_MUTANTS_WRITTEN"  # where to write what was found
-MEASURED = "TIMERL_MUTANTS_MEASURED"  # lines are measured
-LIMIT = "TIMERL_MUTANTS_LIMIT"  # seconds of a processor, which a process that is made to wait does not use up
+WRITTEN = "TIMERL_MUTANTS_WRITTEN"  # output file
+MEASURED = "TIMERL_MUTANTS_MEASURED"  # measure coverage
+LIMIT = "TIMERL_MUTANTS_LIMIT"  # CPU seconds, unaffected by waiting
 BEHAVIOUR = "TIMERL_MUTANTS_BEHAVIOUR"  # the name of a mutant of `behaviours`
-MEMORY = 8 << 30  # what grows without end fails, and does not take the machine along
+MEMORY = 8 << 30  # memory limit: endless growth fails before it harms the machine
 
 _passed: dict[str, float] = {}
 _failed: list[str] = []
@@ -30,7 +31,7 @@ _unimportable: list[str] = []
 _status: list[int] = []
 _measuring: Any = None
 
-if MEASURED in os.environ:  # ahead of the first import of what is measured
+if MEASURED in os.environ:  # before the first import of measured modules
     from coverage import Coverage
 
     _measuring = Coverage(data_file=None, include=[*FILES, *OTHERS], config_file=False)
@@ -72,7 +73,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
-    """End at once: what hangs as Python ends says nothing of a mutant."""
+    """Exit immediately: a hang at interpreter exit is unrelated to the mutant."""
     if _status:
         sys.stdout.flush()
         os._exit(_status[0])

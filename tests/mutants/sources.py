@@ -1,4 +1,4 @@
-"""What is mutated, and a name for each of its lines that outlives changes elsewhere in its file."""
+"""Mutated source files, with line names that are stable under edits elsewhere in the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROUPS: Final = {
     "statements": ("compiler/scheduling/statements.py",),
 }
 
-# the group of each file, by its path from the root
+# group of each file, by path from the root
 FILES: Final = {
     path.relative_to(ROOT).as_posix(): group
     for group, patterns in GROUPS.items()
@@ -34,7 +34,7 @@ OTHERS: Final = tuple({b.file for b in BEHAVIOURS.values()}.difference(FILES))
 
 
 def places(text: str) -> list[str]:
-    """By its number, a line's function and text; the number 0 is none."""
+    """Return each line's function, text and occurrence number."""
     lines = text.splitlines()
     functions = [""] * (len(lines) + 1)
 

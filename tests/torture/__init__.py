@@ -1,1 +1,1 @@
-"""`make torture`: what is promised of long runs, tried again and again (docs/explanation/reliability.md)."""
+"""`make torture`: stress tests of long runs (docs/explanation/reliability.md)."""

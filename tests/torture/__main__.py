@@ -1,8 +1,10 @@
-"""`make torture`: what is promised of long runs, tried again and again.
+"""`make torture`: stress tests of long runs.
 
-`python -m tests.torture [PART …] [--seed SEED] [--minutes MINUTES] [--folder FOLDER]` tries the parts,
-each in a process of its own and within its own time, from where the last call stopped. It prints what is
-found wrong and a table; the same is in `table.json` in the folder, build/torture by default.
+`python -m tests.torture [PART …] [--seed SEED] [--minutes MINUTES] [--folder FOLDER]` runs each
+part in a separate
+process with a time limit, and resumes interrupted calls. It prints failures and a table.
+`table.json` in the folder
+(build/torture by default) has the same data.
 """
 
 from __future__ import annotations
@@ -83,14 +85,14 @@ def _progress(folder: Path, name: str, seed: int, seconds: float = 0.0) -> Progr
 
 
 def _apart(folder: Path, name: str, seed: int, end: float) -> bool:
-    """Try a part in a process of its own; whether it came to its end."""
+    """Run a part in a separate process; return whether it finished."""
     seconds = min(60 * PARTS[name].MINUTES, end - time.monotonic())
     if seconds <= 0:
         return True
     print(f"{name}: {PARTS[name].ABOUT}", flush=True)
     command = [sys.executable, "-m", "tests.torture", name, "--seed", str(seed)]
     env = {
-        # what is compiled once is not compiled by each of a hundred processes; but for cycles
+        # a shared cache avoids a hundred equal compilations; `cycles` must compile
         "TIMERL_CACHE": "0" if name == "cycles" else str(folder / "cache"),
         "TIMERL_PROGRESS": "0",
         "JAX_PLATFORMS": "cpu",
@@ -100,7 +102,7 @@ def _apart(folder: Path, name: str, seed: int, end: float) -> bool:
 
 
 def table(rows: list[dict[str, object]]) -> str:
-    """The parts, as Markdown."""
+    """Format the parts as Markdown."""
     lines = [
         "| part | tried | of | found wrong | seconds | measured |",
         "|---|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""A thousand batches of every way of collecting: memory does not grow, and a batch stays as it was."""
+"""A thousand batches per collecting strategy: memory is stable, and old batches are unchanged."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ WAYS: Final = {
 }
 COUNT: Final = MANY * len(WAYS)
 MINUTES: Final = 20.0
-EACH: Final = 20  # batches after which memory is looked at again
+EACH: Final = 20  # batches between memory checks
 
 
 def run(progress: Progress) -> None:
-    """Each way in turn, as far as time goes."""
+    """Run each strategy, until the time limit."""
     for how, env in WAYS.items():
         if progress.has_time and how not in progress.kept:
             progress.tried(*collected(progress, how, env), tries=MANY)
@@ -35,7 +35,7 @@ def run(progress: Progress) -> None:
 
 
 def collected(progress: Progress, how: str, env: str) -> list[str]:
-    """Collect by one way; what is wrong."""
+    """Collect with one strategy; return failures."""
     growth, wrong = Growth(), []
     with trl.collect(env, trl.policies.random, envs=16, steps=32, how=how) as c:
         first = c.next()

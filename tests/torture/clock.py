@@ -1,4 +1,4 @@
-"""A clock that is put back, or jumps ahead: runs that save by time go on saving."""
+"""Clock changes, backwards and forwards: runs with timed saving keep saving."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ COUNT: Final = 500
 MINUTES: Final = 5.0
 EVERY: Final = {"20s": 20.0, "5min": 300.0}
 LONG: Final = 40
-# by how many seconds the clock moves from one turn to the next
+# seconds by which the clock changes per iteration
 STEPS: Final = (0.0, 1.0, 7.0, 15.0, 61.0)
 JUMPS: Final = (-5.0, -3600.0, -1e9, 3600.0, 1e9)
 
 
 @dataclass
 class Clock:
-    """Says what it is told to, and at which turns a run was saved.
+    """Fake clock that records the iterations with saves.
 
     Attributes:
-        moves: by how much it moves ahead of each turn.
-        saved: the turns after which a state was written; the last is the end.
+        moves: Change of the clock before each iteration.
+        saved: The saved iterations; the last is the end.
     """
 
     moves: list[float]
@@ -79,7 +79,7 @@ def run(progress: Progress) -> None:
 
 
 def tried(every: str, moves: list[float]) -> str:
-    """What is wrong with a run under a clock that moves so."""
+    """Return the failures of a run under a clock with these changes."""
     clock = Clock(moves)
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -97,10 +97,10 @@ def tried(every: str, moves: list[float]) -> str:
 
 
 def missed(saved: list[int], moves: list[float], seconds: float) -> str:
-    """A turn that was to be saved and was not, or was and was not to be; nothing where all are right.
+    """Return an iteration with a missing or surplus save, or nothing.
 
-    A save is due when so much time has passed since the last, where what went by before the clock was
-    put back to ahead of that is not known.
+    A save is due when the interval has passed since the last one. Time before a step backwards is
+    unknown, and not counted.
     """
     passed = 0.0
     for turn, move in enumerate(moves[:-1], 1):
@@ -114,7 +114,7 @@ def missed(saved: list[int], moves: list[float], seconds: float) -> str:
 
 
 def walk(turns: int) -> trl.Program:
-    """A small program of so many turns."""
+    """Return a small program of some iterations."""
     return (
         learning("interpret") if turns == TURNS else learning("interpret").with_bounds({"I": turns})
     )

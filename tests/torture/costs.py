@@ -1,7 +1,8 @@
-"""What saving costs: milliseconds, MiB, and the share of a turn.
+"""Cost of saving: milliseconds, MiB, and the share of an iteration.
 
-Turns with saving and without alternate within one process, so that both see the same machine; what is
-given are medians. The sizes are the README's.
+Iterations with and without saving alternate within one process, so both see the same machine.
+Figures are medians; the
+sizes are the README's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from timerl_nb.execution.control.periodic_saving import Saving
 from timerl_nb.runtime.state.run_folder import RunFolder
 
 ABOUT: Final = "what saving costs"
-COUNT: Final = 10  # pairs of runs, with saving and without
+COUNT: Final = 10  # pairs of runs, with and without saving
 MINUTES: Final = 10.0
 TURNS: Final = 20
 
@@ -46,7 +47,7 @@ PROGRAMS: Final[dict[str, Callable[[], trl.Program]]] = {
 def run(progress: Progress) -> None:
     programs = {name: make() for name, make in PROGRAMS.items()}
     for program in programs.values():
-        program.execute(seed=0)  # XLA compiles, and the machine is warm
+        program.execute(seed=0)  # warm-up: XLA compiles
     while progress.goes_on:
         for name, program in programs.items():
             plain, saved, saves, size = pair(program, progress.done)
@@ -64,7 +65,7 @@ def run(progress: Progress) -> None:
 
 
 def pair(program: trl.Program, seed: int) -> tuple[float, float, list[float], int]:
-    """The seconds of a turn without saving, and with; those of each save; and its bytes."""
+    """Return seconds per iteration without and with saving, seconds per save, and bytes."""
     start = time.perf_counter()
     program.execute(seed=seed)
     plain = time.perf_counter() - start
@@ -78,7 +79,7 @@ def pair(program: trl.Program, seed: int) -> tuple[float, float, list[float], in
 
 @contextmanager
 def timed() -> Iterator[list[float]]:
-    """The seconds of each save: of the copy to the host, and of having it on the disk."""
+    """Return the seconds of each save: of the copy to the host, and until it is on disk."""
     seconds, save = list[float](), Saving._save
 
     def measured(one: Saving, *args: Any) -> None:

@@ -1,6 +1,6 @@
-"""Programs that are written, compiled and run in one process: its memory does not grow.
+"""Repeated writing, compiling and running in one process: memory is stable.
 
-Memory is of one process: a call that is cut off keeps its figures, and the next begins anew.
+Memory is per process: an interrupted call keeps its figures, and the next one starts new ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def learning(k: int) -> trl.Program:
 
 
 def stepping(k: int) -> trl.Program:
-    """A recurrence, compiled by XLA under bounds that change."""
+    """A recurrence, compiled by XLA under changing bounds."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
         x = trl.random.normal((4,), domain=(i, t))
@@ -69,5 +69,5 @@ def run(progress: Progress) -> None:
 
 
 def cycle(k: int) -> None:
-    """Write, compile and run a program, and forget it."""
+    """Write, compile, run and drop a program."""
     WORKS[k % len(WORKS)](k).execute(seed=k)

@@ -1,4 +1,4 @@
-"""A disk that fails: the calls that ask it for something, counted, and some of them refused."""
+"""Failing disk: counts file-system calls, and makes selected ones fail."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from unittest.mock import patch
 CODES: Final = tuple(
     errno.errorcode[code] for code in (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES)
 )
-# what is only taken away: where that fails, nothing is lost
+# deletions: their failure loses no data
 REMOVING: Final = "remove"
 
 
 class Disk:
-    """What a folder lies on.
+    """File system below a folder.
 
     Args:
-        folder: calls that are about it, or what is in it, are counted.
-        fails: the call that fails, counted from 0; None for none.
-        code: with which error, by name.
-        onward: all after it fail, too.
+        folder: Only calls on paths inside are counted.
+        fails: Index of the failing call; None for none.
+        code: Name of the error.
+        onward: All later calls fail, too.
 
     Attributes:
-        calls: what was asked for, in order: `write .manifest.json.0f…`.
+        calls: The calls in order: `write .manifest.json.0f…`.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Disk:
         return self._fails is not None and len(self.calls) > self._fails
 
     def ask(self, kind: str, path: Any) -> None:
-        """Count a call, which may fail."""
+        """Count a call, and raise if it must fail."""
         text = os.fspath(path)
         if not isinstance(text, str) or not text.startswith(self._folder):
             return
@@ -57,7 +57,7 @@ class Disk:
 
     @contextmanager
     def spinning(self) -> Iterator[None]:
-        """All calls of this process go to it."""
+        """Route all file-system calls of this process through it."""
         plain, named = builtins.open, os.open
         disk = self
 
@@ -68,7 +68,7 @@ class Disk:
 
         def opened(file: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
             if mode in ("xb", "wb", "ab") and not isinstance(file, int):
-                if "opener" not in more:  # which asks by itself
+                if "opener" not in more:  # it calls `os` itself
                     disk.ask("open", file)
                 is_buffered = more.pop("buffering", -1) != 0
                 raw = Raw(file, mode, **more)
@@ -91,7 +91,7 @@ class Disk:
             call: Callable[..., Any] = getattr(os, name)
 
             def asked(path: Any, *args: Any, **more: Any) -> Any:
-                if not (kind == "mkdir" and os.path.isdir(path)):  # there is nothing to be made
+                if not (kind == "mkdir" and os.path.isdir(path)):  # nothing to create
                     disk.ask(kind, path)
                 return call(path, *args, **more)
 
@@ -110,7 +110,7 @@ class Disk:
 
 @contextmanager
 def full(most: int) -> Iterator[None]:
-    """No file of this process may become longer than so many bytes."""
+    """Limit the size of files of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
     try:

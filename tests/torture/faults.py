@@ -1,7 +1,8 @@
-"""Disks that fail, at every single call: a clear error, what was saved last is whole, and runs go on.
+"""Disk failures at every call: clear errors, an intact last save, and resumable runs.
 
-Errors are injected into the calls that Python makes of the system (`disk`); a full disk is besides a
-limit of the system's own on the size of files, and a folder nobody may write to: as a script, for root.
+Python's system calls fail by injection (`disk`). A full disk is also simulated by the system's
+limit on file sizes. A
+read-only folder is tested as well; root does so in a script.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from timerl_nb.base.errors import ExecutionError, TimeRLError
 from timerl_nb.runtime.state.run_folder import MANIFEST, RunFolder
 
 ABOUT: Final = "faults of the disk, at every call"
-COUNT: Final = 0  # as many as there are calls
+COUNT: Final = 0  # the number of calls decides
 MINUTES: Final = 30.0
 SEED: Final = 3
-NOBODY: Final = 65534  # who has no rights but those of everybody
-REFUSED: Final = 77  # the exit status of who cannot give up rights
+NOBODY: Final = 65534  # a user without special rights
+REFUSED: Final = 77  # exit status if rights cannot be dropped
 TURNS: Final = 4
-# bytes that are too few for a file: for none, for its header, for a part of it
+# File-size limits: too small for any file, for the header, for a part of it.
 FULL: Final = {"state": (0, 1, 100, 5000, 16_384, 30_000), "value": (0, 1, 100, 5000, 16_384)}
-STALE: Final = ".state-1-00ff.safetensors.fedcba9876543210"  # of a process that was killed
+STALE: Final = ".state-1-00ff.safetensors.fedcba9876543210"  # of a killed process
 
 
 @cache
 def learning(way: str) -> trl.Program:
-    """Small, with more in its state than fits into a file's buffer."""
+    """Small program with a state larger than a file buffer."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
         w = trl.parameter(np.ones(4096, np.float32), domain=(i,), name="w")
@@ -56,7 +57,7 @@ def learning(way: str) -> trl.Program:
 
 @cache
 def keeping(way: str, folder: str) -> trl.Program:
-    """Writes a value every other turn."""
+    """Writes a value every other iteration."""
     with trl.Context("i") as ctx:
         ((i, I),) = ctx.dims
         x = trl.tensor((4096,), domain=(i,))
@@ -69,14 +70,14 @@ def keeping(way: str, folder: str) -> trl.Program:
 
 @dataclass(frozen=True)
 class Fault:
-    """A call that fails, in a run of its own.
+    """A failing call, in one run.
 
     Attributes:
         of: "state" of a run, or the file of a "value".
-        way: how it is run.
-        at: the call, counted from 0.
-        call: what it asks for.
-        onward: all after it fail, too.
+        way: How the program runs.
+        at: Index of the call.
+        call: Description of the call.
+        onward: All later calls fail, too.
     """
 
     of: str
@@ -92,7 +93,7 @@ class Fault:
 
 
 def run(progress: Progress) -> None:
-    """Every call of the runs in turn; then a disk that is full, and a folder that is read-only."""
+    """Fail every call of the runs in turn; then use a full disk and a read-only folder."""
     folder = progress.folder / "disk"
     faults = [
         fault
@@ -110,7 +111,7 @@ def run(progress: Progress) -> None:
     ]
     rest.append(
         ("a folder that is read-only", lambda: read_only_to_us(folder) or "")
-    )  # nothing is wrong where nobody can be kept out
+    )  # skipped if rights cannot be dropped
     progress.count = len(faults) + len(rest)
     while progress.goes_on:
         rmtree(folder, ignore_errors=True)
@@ -128,7 +129,7 @@ def run(progress: Progress) -> None:
 
 
 def every_fault(of: str, way: str, folder: Path) -> Iterator[Fault]:
-    """Each call of a run that saves, refused with each error."""
+    """Yield each call of a saving run with each error."""
     for onward in (False, True):
         for at, call in enumerate(calls(of, way, folder)):
             for code in CODES:
@@ -136,7 +137,7 @@ def every_fault(of: str, way: str, folder: Path) -> Iterator[Fault]:
 
 
 def calls(of: str, way: str, folder: Path) -> list[str]:
-    """What a run asks the disk for."""
+    """Return the file-system calls of a run."""
     rmtree(folder, ignore_errors=True)
     disk = Disk(folder)
     prepared(of, folder)
@@ -147,14 +148,14 @@ def calls(of: str, way: str, folder: Path) -> list[str]:
 
 
 def prepared(of: str, folder: Path) -> None:
-    """A folder in which somebody was killed, who saved a run; nothing yet where values are written."""
+    """Create a folder left by a killed, saving run; empty for values."""
     if of == "state":
         folder.mkdir(parents=True)
         (folder / STALE).write_bytes(b"half of it")
 
 
 def begun(of: str, way: str, folder: Path) -> dict[str, np.ndarray]:
-    """A run from its beginning."""
+    """Start a run."""
     if of == "state":
         return given_by(learning(way).execute(seed=SEED, checkpoint=folder, every=1))
     return given_by(keeping(way, str(folder)).execute(seed=SEED))
@@ -162,14 +163,14 @@ def begun(of: str, way: str, folder: Path) -> dict[str, np.ndarray]:
 
 @cache
 def wanted(of: str, way: str, folder: Path) -> dict[str, np.ndarray]:
-    """What an undisturbed run gives."""
+    """Return the results of an undisturbed run."""
     if of == "state":
         return given_by(learning(way).execute(seed=SEED))
     return begun(of, way, folder)
 
 
 def tried(fault: Fault, folder: Path) -> str:
-    """What is wrong where a call fails; nothing if all is as it should be."""
+    """Return the failures of a run with a failing call; empty if all is right."""
     want = wanted(fault.of, fault.way, folder)
     rmtree(folder, ignore_errors=True)
     prepared(fault.of, folder)
@@ -204,7 +205,7 @@ def tried(fault: Fault, folder: Path) -> str:
 
 
 def _unclear(error: TimeRLError, folder: Path, code: str) -> str:
-    """Why an error does not say enough."""
+    """Return the reason that an error message is not clear enough."""
     text = str(error)
     if not isinstance(error, ExecutionError) or error.__cause__ is not None:
         return f"is a {type(error).__name__} of {error.__cause__!r}"
@@ -215,18 +216,18 @@ def _unclear(error: TimeRLError, folder: Path, code: str) -> str:
 
 
 def _turn(way: str, saves: int) -> int:
-    """The turn that so many saves come to."""
+    """Return the iteration of the n-th save."""
     return min(saves * int(WAYS[way].get("fuse_iterations", 1)), TURNS)
 
 
 def _saved(folder: Path) -> int | None:
-    """The turn that is kept, read whole; None where nothing is."""
+    """Return the saved iteration after a full read; None without a save."""
     kept = RunFolder(folder)
     return None if kept.is_empty else kept.read()[0].turn
 
 
 def _left(fault: Fault, folder: Path, want: dict[str, np.ndarray]) -> str:
-    """What is wrong with what a run that failed has left."""
+    """Return defects of the folder of a failed run."""
     drafts = [p.name for p in folder.glob(".*")] if folder.exists() else []
     may_stay = fault.onward or fault.call.startswith(REMOVING) or fault.call.endswith(STALE)
     if [name for name in drafts if name != STALE] and not may_stay:
@@ -247,7 +248,7 @@ def _left(fault: Fault, folder: Path, want: dict[str, np.ndarray]) -> str:
     left = sorted(path.name for path in folder.iterdir())
     if fault.of == "state":
         states = [n for n in left if n not in ("lock", MANIFEST)]
-        # where taking the last one away failed, it stays until a run enters the folder
+        # if its deletion failed, it stays until a run opens the folder
         if len(states) > 1 + fault.call.startswith(REMOVING) or any(n[0] == "." for n in states):
             return f"leaves {left} in the end"
     elif len([n for n in left if n.endswith(".safetensors") and n[0] != "."]) != TURNS // 2:
@@ -256,7 +257,7 @@ def _left(fault: Fault, folder: Path, want: dict[str, np.ndarray]) -> str:
 
 
 def full_disk(of: str, way: str, folder: Path, most: int) -> str:
-    """What is wrong where no file can be longer than so many bytes, which are too few."""
+    """Return the failures under limits of file sizes."""
     want = wanted(of, way, folder)
     rmtree(folder, ignore_errors=True)
     try:
@@ -273,7 +274,7 @@ def full_disk(of: str, way: str, folder: Path, most: int) -> str:
 
 
 def read_only(folder: Path) -> str:
-    """What is wrong where nobody may write to a folder."""
+    """Return the failures in a read-only folder."""
     folder.mkdir(parents=True)
     folder.chmod(0o555)
     try:
@@ -290,10 +291,10 @@ def read_only(folder: Path) -> str:
 
 
 def read_only_to_us(folder: Path) -> str | None:
-    """`read_only`, by a process without root's rights; None where there can be none."""
+    """Run `read_only` in a process without root's rights; None if impossible."""
     if os.geteuid():
         return read_only(folder)
-    with TemporaryDirectory() as place:  # which nobody may enter, unlike a folder of root's
+    with TemporaryDirectory() as place:  # accessible without root's rights
         try:
             os.chown(place, NOBODY, NOBODY)
         except OSError:
@@ -311,9 +312,9 @@ def read_only_to_us(folder: Path) -> str | None:
 
 
 def main(place: str) -> None:
-    """Give up root's rights, and see what is wrong where a folder is read-only."""
+    """Drop root's rights, and test a read-only folder."""
     folder = Path(place, "disk")
-    wanted("state", "interpret", folder)  # all that root alone may read is read by then
+    wanted("state", "interpret", folder)  # files readable only by root are loaded by then
     try:
         os.setgroups([])
         os.setgid(NOBODY)

@@ -1,4 +1,4 @@
-"""How the memory of this process grows from one try to the next."""
+"""Growth of this process's memory over tries."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from typing import Any, Final
 
 from benchmarks.training.race import resident_bytes
 
-FIRST: Final = 10  # tries after which it is not to grow any more,
-ALLOWED: Final = 0.05  # than by this share
+FIRST: Final = 10  # tries before the reference measurement,
+ALLOWED: Final = 0.05  # and allowed growth after it
 MIB: Final = 2**20
 
 
 class Growth:
-    """Resident memory after every try, and what there is of it.
+    """Resident memory after every try.
 
-    C's allocator gives back what it only keeps before that is looked at: how much it keeps depends on
-    what its free pieces lie between, and levels off after some hundred tries.
+    Before each measurement, C's allocator returns its cached memory. The cached amount depends on
+    fragmentation, and levels
+    off after some hundred tries.
 
     Attributes:
         resident: MiB after each try.
-        kept: the most MiB that C's allocator had only kept.
+        kept: Maximal MiB cached by C's allocator.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class Growth:
         self._first: tuple[float, Counter[str]] = 0.0, Counter()
 
     def add(self) -> None:
-        """A try has been made."""
+        """Record a try."""
         gc.collect()
         before = resident_bytes("VmRSS") / MIB
         give_back()
@@ -44,14 +45,14 @@ class Growth:
 
     @property
     def share(self) -> float:
-        """By how much there is more than after the tenth; 0.0 before."""
+        """Return the growth since the tenth try; 0.0 before."""
         if len(self.resident) < FIRST:
             return 0.0
         return self.resident[-1] / self.resident[FIRST - 1] - 1
 
     @property
     def wrong(self) -> list[str]:
-        """That it grows by more than is allowed."""
+        """Return a failure if the growth exceeds the limit."""
         if self.share <= ALLOWED:
             return []
         then, now = self.resident[FIRST - 1], self.resident[-1]
@@ -59,7 +60,7 @@ class Growth:
         return [f"{now:.0f} MiB after {tries:,} tries, {then:.0f} after {FIRST}: {self.share:+.1%}"]
 
     def figures(self) -> dict[str, Any]:
-        """What was measured."""
+        """Return the measurements."""
         if len(self.resident) < FIRST:
             return {}
         then, objects = self._first
@@ -75,7 +76,7 @@ class Growth:
 
 
 def alive() -> Counter[str]:
-    """The objects of classes of ours that there are."""
+    """Count the live objects of our classes."""
     gc.collect()
     return Counter(
         type(one).__name__
@@ -85,14 +86,14 @@ def alive() -> Counter[str]:
 
 
 def give_back() -> None:
-    """Have C's allocator give back what it only keeps, where it can."""
+    """Return cached memory of C's allocator to the system, if possible."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL(None).malloc_trim(0)
 
 
 def allocated() -> float:
-    """The MiB that C's allocator has given out in the main thread's part of it; 0.0 elsewhere."""
+    """Return the MiB allocated in the main arena of C's allocator; 0.0 elsewhere."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             found = ctypes.CDLL(None).mallinfo2

@@ -1,8 +1,8 @@
-"""`kill -9` at random moments: a run that is resumed again and again ends with the same bits.
+"""`kill -9` at random moments: a run, resumed again and again, ends with the same bits.
 
-Moments are drawn anywhere in the life of a process (importing, compiling, loading, training), in
-training, and where a state is seen to be written; what a kill has left in the folder says what it fell
-into.
+Kills hit any phase of a process (import, compilation, loading, training), or training alone, or
+the writing of a state.
+The folder shows afterwards which phase was hit.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ABOUT: Final = "kills (SIGKILL), of training and of saving"
 COUNT: Final = 100
 MINUTES: Final = 60.0
 ROOT: Final = Path(__file__).parents[2]
-# programs, and how many turns of runs that save after each, and of those that save now and then:
-# enough that several kills fall into a run
+# Programs, and numbers of iterations for runs that save after each iteration and now and then:
+# enough for several kills per run.
 TURNS: Final = {
     "reinforce": (1200, 4000),
     "clipped": (1500, 4000),
@@ -41,13 +41,13 @@ TURNS: Final = {
 EVERY: Final = ("1", "0.4s")
 MOST: Final = 12  # kills of a run
 MOMENTS: Final = ("saving", "training", "saving", "anywhere")
-LONGEST: Final = 300.0  # seconds without a turn: it hangs
+LONGEST: Final = 300.0  # seconds without an iteration: a hang
 
 Fell = Literal["before the first state", "between two states", "while a state was written"]
 
 
 def run(progress: Progress) -> None:
-    """Kill until it is enough; every run is brought to its end, and compared."""
+    """Kill up to the required number; finish and compare every run."""
     names = list(TURNS)
     while progress.goes_on:
         number = progress.kept.setdefault("runs", 0)
@@ -72,10 +72,10 @@ def run(progress: Progress) -> None:
 
 @dataclass
 class Killed:
-    """A run that is killed, in a folder of its own.
+    """A run that is killed, in a dedicated folder.
 
     Attributes:
-        folder_share: the bytes in the folder after the last kill, over those of the state in it.
+        folder_share: Bytes in the folder after the last kill, relative to the state's.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Killed:
         return (self.place / "ended").exists()
 
     def kill(self, moment: str, random: Random) -> tuple[Fell | None, list[str]]:
-        """Go on, and kill it; what it fell into (None: it had ended before), and what is wrong."""
+        """Resume and kill; return the phase hit (None if the run had ended), and failures."""
         before = self._turn()
         with self._process("ended", self.folder) as child:
             if moment == "anywhere":
@@ -107,7 +107,7 @@ class Killed:
                 if moment == "training":
                     self._wait(child, time.monotonic() + random.uniform(0, 0.4))
                 else:
-                    # a moment of some later save, which begins where a draft appears
+                    # during a later save: a save starts when a draft appears
                     for _ in range(random.randrange(1, 4)):
                         self._wait_for_a_draft(child)
                     time.sleep(random.uniform(0, 0.004))
@@ -122,7 +122,7 @@ class Killed:
         return self._found(before)
 
     def _found(self, before: int) -> tuple[Fell, list[str]]:
-        """What a kill has left."""
+        """Return the phase hit, from the files in the folder."""
         there = sorted(self.folder.iterdir()) if self.folder.exists() else []
         drafts = [path.name for path in there if path.name.startswith(".")]
         states = [path.name for path in there if path.name.startswith("state-")]
@@ -137,7 +137,7 @@ class Killed:
             return "while a state was written", [f"{self} left {error}"]
         if manifest.turn < before:
             wrong.append(f"{self} is at turn {manifest.turn}, and was at {before}")
-        # of a save that was cut off: the draft of a state, or that state, and perhaps the manifest's
+        # of an interrupted save: a draft or final state, and perhaps the manifest's draft
         parts = len(states) + sum(name.startswith(".state-") for name in drafts)
         if len(drafts) > 1 or parts > 2:
             wrong.append(f"{self} has left {[*drafts, *states]}")
@@ -146,7 +146,7 @@ class Killed:
         return "while a state was written" if is_writing else "between two states", wrong
 
     def end(self) -> list[str]:
-        """Let it come to its end; what is wrong then."""
+        """Finish the run; return failures."""
         if not self.is_ended:
             self._finish("ended", self.folder)
         self._finish("whole", None)
@@ -172,20 +172,20 @@ class Killed:
         )
 
     def _turn(self) -> int:
-        """How many turns are done, as is kept."""
+        """Return the number of saved iterations."""
         with suppress(TimeRLError):
             return RunFolder(self.folder).manifest().turn
         return -1
 
     def _wait(self, child: subprocess.Popen[bytes], end: float, turn: int | None = None) -> None:
-        """Wait until then, or the child's end, or until it is further than a turn."""
+        """Wait until a moment, the child's end, or the next iteration."""
         while time.monotonic() < end and child.poll() is None:
             if turn is not None and self._turn() > turn:
                 return
             time.sleep(0.005)
 
     def _wait_for_a_draft(self, child: subprocess.Popen[bytes]) -> None:
-        """Wait until the child begins to write a state."""
+        """Wait until the child starts to write a state."""
         end, was_there = time.monotonic() + LONGEST, True
         while time.monotonic() < end and child.poll() is None:
             is_there = any(name.startswith(".state-") for name in os.listdir(self.folder))
@@ -198,7 +198,7 @@ class Killed:
 
 
 def process(module: str, given: Sequence[str], *, reads: bool = False) -> subprocess.Popen[bytes]:
-    """A process of ours, on the CPU, whose errors are kept, and what it prints if that is read."""
+    """Start one of our processes on the CPU, with captured errors and output."""
     env = {**os.environ, "TIMERL_PROGRESS": "0", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", module, *given]
     out = subprocess.PIPE if reads else None

@@ -1,4 +1,4 @@
-"""What is known of a part so far: kept after every try, so that a call that is cut off is gone on with."""
+"""Stored progress of a part, updated after every try, so that interrupted calls can resume."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from timerl_nb.base.atomic_files import write_whole
 
 
 class Progress:
-    """One part's tries.
+    """Tries of one part.
 
     Args:
-        folder: of the whole; a part has a file and a folder in it.
-        name: of the part.
-        seed: of what is drawn.
-        count: how many tries there are to be; 0 where the part finds that out.
-        seconds: after how many no other try is begun.
-        said: is told of every try.
+        folder: Common folder; a part has a file and a folder in it.
+        name: Name of the part.
+        seed: Random seed.
+        count: Number of tries; 0 if the part decides.
+        seconds: Time limit for new tries.
+        said: Callback for every try.
 
     Attributes:
-        done: how many tries have been made, in all calls.
-        wrong: what was found wrong.
-        figures: what was measured, by name.
-        kept: what the part itself needs to go on.
+        done: Tries over all calls.
+        wrong: Failures.
+        figures: Measurements by name.
+        kept: State of the part for resumption.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Progress:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is a try left, and time for it."""
+        """Return whether a try and time are left."""
         return self.done < self.count and self.has_time
 
     @property
@@ -65,19 +65,19 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """For how long it was tried, in all calls."""
+        """Return the total seconds over all calls."""
         return self._before + time.monotonic() - self._begun
 
     def add(self, name: str, count: int = 1) -> None:
-        """Count something."""
+        """Add to a counter."""
         self.figures[name] = self.figures.get(name, 0) + count
 
     def most(self, name: str, value: float) -> None:
-        """Keep the largest of some figures."""
+        """Store the maximum of a figure."""
         self.figures[name] = max(self.figures.get(name, value), value)
 
     def tried(self, *wrong: str, tries: int = 1) -> None:
-        """So many tries more are made; what was found wrong in them."""
+        """Record tries and their failures."""
         self.done += tries
         self.wrong += wrong
         for text in wrong:
@@ -85,7 +85,7 @@ class Progress:
         self.save()
 
     def save(self) -> None:
-        """Keep what is known."""
+        """Write the progress."""
         write_whole(self._file, json.dumps(self.to_json(), indent=1).encode(), synced=False)
 
     def to_json(self) -> dict[str, Any]:

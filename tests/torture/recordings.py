@@ -1,7 +1,8 @@
-"""Recordings whose processes are killed at a random moment: nothing older than the last edge is lost.
+"""Recordings of processes killed at a random moment: only the last event may be lost.
 
-A process, or five of them, of two threads each, call a tapped function inside of operations, and count what they have
-done in files of their own; then all of them are killed at once. Whatever is counted must be in the recording.
+One or five processes of two threads call a wrapped function inside operations, and count calls in
+separate files. All
+processes are killed at the same moment. The recording must contain every counted call.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def run(progress: Progress) -> None:
 
 
 def tried(folder: Path, written: str, processes: int, seconds: float) -> tuple[int, list[str]]:
-    """How many edges a recording has whose processes were killed after some seconds; and what is wrong with it."""
+    """Return the number of events in a recording of processes killed after some seconds, and failures."""
     rmtree(folder, ignore_errors=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # JAX, which the child does not use, warns of forks
+        warnings.simplefilter("ignore")  # JAX warns of forks, but the child does not use it
         child = os.fork()
     if not child:
         os.setpgid(0, 0)
@@ -64,7 +65,7 @@ def tried(folder: Path, written: str, processes: int, seconds: float) -> tuple[i
             _record(folder, written, processes)
         finally:
             os._exit(1)
-    # a file is empty until its thread gives it a size
+    # a file is empty until its thread sets its size
     while sum(path.stat().st_size > 0 for path in folder.glob("*.count")) < 2 * processes:
         if os.waitpid(child, os.WNOHANG)[0]:
             return 0, ["its process ended by itself"]
@@ -76,7 +77,7 @@ def tried(folder: Path, written: str, processes: int, seconds: float) -> tuple[i
 
 
 def checked(folder: Path, processes: int) -> tuple[int, list[str]]:
-    """The same of a folder whose processes are dead."""
+    """Return the same for the folder of dead processes."""
     recording = read(folder)
     lanes = {(lane.process, lane.thread): lane for lane in recording.lanes}
     wrong = [text for lane in recording.lanes for text in _broken(lane)]
@@ -123,7 +124,7 @@ def _done(lane: Lane) -> int:
 
 
 def _broken(lane: Lane) -> Iterator[str]:
-    """Yield the first edge of each stack of a lane that does not change its depth by one."""
+    """Yield the first event of each stack that does not change its depth by one."""
     kinds = lane.edges["kind"].astype(int)
     for enter in _DEEP:
         at = np.flatnonzero(kinds & ~1 == enter)

@@ -1,7 +1,8 @@
-"""The programs that are tortured. As a script: one process of a run, which begins, goes on or is whole.
+"""The stress-tested programs. As a script: one process of a run, started, resumed or uninterrupted.
 
-`python -m tests.torture.subjects NAME TURNS SEED RESULT [FOLDER EVERY]` writes what a run has given to
-the file RESULT; with a folder it is saved there every so often, and gone on with where there is one.
+`python -m tests.torture.subjects NAME TURNS SEED RESULT [FOLDER EVERY]` writes the results to the
+file RESULT. With a
+folder it saves there, and resumes an existing run.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def reinforce(turns: int) -> trl.Program:
 
 
 def clipped(turns: int) -> trl.Program:
-    """Clipped PPO, three turns in a call."""
+    """Clipped PPO, three iterations per call."""
     ctx = trl.algorithms.clipped_ppo(hidden=(16, 16), epochs=2, minibatches=2)
     return ctx.compile({"B": 4, "I": turns, "T": 16}, trl.Options(**WAYS["fused"]))
 
@@ -43,13 +44,13 @@ def hosted(turns: int) -> trl.Program:
 
 
 def interpreted(turns: int) -> trl.Program:
-    """Of five steps' returns, by the interpreter."""
+    """Five-step returns, by the interpreter."""
     ctx = trl.algorithms.reinforce(hidden=(8,), steps=5)
     return ctx.compile({"B": 4, "I": turns, "T": 10}, trl.Options(executor="interpret"))
 
 
 def walking(way: str, turns: int = 400) -> trl.Program:
-    """Something that learns from random steps; but for `fused`, a resource on the host adds up losses."""
+    """Learns from random steps; unless `fused`, a host resource sums the losses."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, T) = ctx.dims
         w = trl.parameter(np.ones(1024, np.float32), domain=(i,), name="w")
@@ -68,7 +69,7 @@ def walking(way: str, turns: int = 400) -> trl.Program:
 
 
 def added(total: np.ndarray, at: tuple[int, ...], x: np.ndarray) -> np.ndarray:
-    """What depends on all that was done before."""
+    """Return a value that depends on all previous calls."""
     total += x
     return total[0].astype(np.float32)
 
@@ -85,13 +86,13 @@ SUBJECTS: Mapping[str, Callable[[int], trl.Program]] = {
 
 
 def given_by(result: trl.Result) -> dict[str, np.ndarray]:
-    """Everything that a run has given."""
+    """Return all results of a run."""
     found = {f"output {name}": np.asarray(x) for name, x in result.items()}
     return found | {f"parameter {name}": np.asarray(x) for name, x in result.parameters.items()}
 
 
 def differs(want: Mapping[str, np.ndarray], have: Mapping[str, np.ndarray]) -> str:
-    """In what arrays are not the same bits; nothing where all are."""
+    """Return the names of arrays that differ bitwise."""
     if want.keys() != have.keys():
         return f"has {sorted(have)}, not {sorted(want)}"
     for name, one in want.items():

@@ -1,7 +1,8 @@
-"""An explorer whose options are switched back and forth: its memory does not grow.
+"""Repeated switching of an explorer's options: memory is stable.
 
-As the page does it, without one: messages come in, and every trait is made. What it keeps so that a
-switch costs nothing is bounded; the tries go through all switches in turn.
+Messages arrive as from the page, and every trait is computed. The cache that makes switches fast
+is bounded; the tries
+cycle through all switches.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ ABOUT: Final = "toggles of the explorer's options"
 COUNT: Final = 200
 MINUTES: Final = 20.0
 SWITCHES: Final = ("fuse", "vectorize", "lift", "simplify", "rematerialize")
-LONGEST: Final = 300.0  # seconds: it hangs
+LONGEST: Final = 300.0  # seconds until a switch counts as hung
 
 
 def explorer() -> Explorer:
@@ -41,7 +42,7 @@ def run(progress: Progress) -> None:
 
 
 def toggle(shown: Explorer, given: trl.Options, k: int) -> list[str]:
-    """Switch an option off, or back to what it was; what is wrong then."""
+    """Switch an option off, or back; return failures."""
     name = SWITCHES[k // 2 % len(SWITCHES)]
     value = getattr(given, name) if k % 2 else False
     shown._handle_custom_msg({"kind": "options", "changes": {name: value}}, [])

@@ -1,8 +1,12 @@
-"""A training run that is killed: as a script, its lives one after the other, and one that nobody kills.
+"""A training run that is killed.
 
-`python -m tests.torture.trained FOLDER KILLS SEED TURNS` prints as JSON how many kills fell into training and into saving,
-and whether the bits at the end are those of the run that was left alone. Each life is forked from a process that has
-imported all there is, and has not started JAX: nothing else of it is shared.
+As a script: a sequence of processes, and an uninterrupted reference run.
+
+`python -m tests.torture.trained FOLDER KILLS SEED TURNS` prints JSON: the number of kills during
+training and saving, and
+whether the final bits equal the reference's. Each process is forked from one that has imported
+all modules without
+starting JAX.
 """
 
 from __future__ import annotations
@@ -30,12 +34,12 @@ from timerl_nb.replay import Proportional, Replay, SumTree, train
 from timerl_nb.runtime.state.checkpoint_writer import arrays_of
 
 EVERY = 4
-LONGEST = 120.0  # seconds without a save: it hangs
+LONGEST = 120.0  # seconds without a save: a hang
 
 
 @dataclass(frozen=True)
 class Linear:
-    """Q-learning of what is seen times weights, by NumPy: nothing but acting is compiled."""
+    """Linear Q-learning in NumPy: only acting is compiled."""
 
     env: str = "gym.CartPole-v1"
     gamma: float = 0.9
@@ -69,7 +73,7 @@ class Linear:
 
 
 def life(folder: Path, result: Path, turns: int) -> None:
-    """Begin or go on, to the end."""
+    """Start or resume, and run to the end."""
     algorithm = Linear()
     buffer = Replay(300, algorithm.fields, priority=Proportional(), n_step=2)
     run = train(
@@ -95,7 +99,7 @@ def life(folder: Path, result: Path, turns: int) -> None:
 
 
 def begin(folder: Path, result: Path, turns: int) -> int:
-    """A life in a process of its own."""
+    """Start a process of the run."""
     number = os.fork()
     if number:
         return number
@@ -108,7 +112,7 @@ def begin(folder: Path, result: Path, turns: int) -> int:
 
 
 def killed(folder: Path, number: int, random: Random) -> str:
-    """Kill a life at some moment after it has saved; what that fell into, or that it had ended."""
+    """Kill a process after a save; return the phase hit, or that it had ended."""
     file, end = folder / "training.safetensors", time.monotonic() + LONGEST
     before, is_saving = _stamp(file), random.random() < 0.5
     while time.monotonic() < end:
@@ -134,7 +138,7 @@ def _there(folder: Path) -> list[str]:
 
 def main(place: str, kills: str, seed: str, turns: str) -> None:
     importlib.import_module("gymnasium.vector")
-    SumTree(8)  # whose loops Numba compiles
+    SumTree(8)  # Numba compiles its loops
     where, random, fell = Path(place), Random(int(seed)), list[str]()
     folder, ended, whole = where / "killed", where / "ended", where / "whole"
     for _ in range(int(kills)):

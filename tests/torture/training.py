@@ -1,4 +1,4 @@
-"""`kill -9` at random moments of training runs in mode "exact": they end with the bits of those that were left alone."""
+"""`kill -9` at random moments of training runs in mode "exact": same final bits as uninterrupted runs."""
 
 from __future__ import annotations
 

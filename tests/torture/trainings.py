@@ -1,4 +1,4 @@
-"""Training runs that are begun and stopped in one process: no thread, process or segment of shared memory is left."""
+"""Repeated start and stop of training runs in one process: no thread, process or shared memory leaks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.torture.progress import Progress
 ABOUT: Final = "training runs begun and stopped in one process"
 COUNT: Final = 1000
 MINUTES: Final = 30.0
-PROCESSES: Final = 100  # of so many runs one steps environments in processes
-_TRACKER: Final = "resource_tracker"  # Python's own, one for all
+PROCESSES: Final = 100  # one in so many runs steps environments in processes
+_TRACKER: Final = "resource_tracker"  # Python's resource tracker, one for all
 DQN: Final = trl.replay.Dqn("gym.CartPole-v1", hidden=(8,))
 
 
@@ -35,7 +35,7 @@ def run(progress: Progress) -> None:
 
 
 def cycle(k: int) -> list[str]:
-    """Begin a run, stop it at some moment, and look at what is left."""
+    """Start a run, stop it at some moment, and return leaks."""
     run = trl.replay.train(
         DQN,
         mode=("free", "exact")[k % 2],
@@ -55,13 +55,13 @@ def cycle(k: int) -> list[str]:
 
 
 def processes() -> list[psutil.Process]:
-    """Of environments."""
+    """Return the environment processes."""
     alive = [x for x in psutil.Process().children() if x.status() != psutil.STATUS_ZOMBIE]
     return [x for x in alive if _TRACKER not in " ".join(x.cmdline())]
 
 
 def left() -> list[str]:
-    """Threads, processes and segments of shared memory of runs."""
+    """Return the threads, processes and shared-memory segments of runs."""
     found = [t.name for t in threading.enumerate() if t.name.startswith("timerl")]
     found += [f"process {child.pid}" for child in processes()]
     if os.path.isdir("/dev/shm"):

@@ -1,7 +1,6 @@
-"""A million turns in one run that saves itself now and then: its memory does not grow.
+"""A million iterations in one run that saves now and then: memory is stable.
 
-It is a kept run: a call that is cut off is gone on with from its last state. Memory is that of the
-longest process.
+An interrupted call resumes from the last save. Memory is that of the longest process.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ MANY: Final[dict[Executor, int]] = {"xla": 1_000_000, "interpret": 20_000}
 COUNT: Final = sum(MANY.values())
 MINUTES: Final = 40.0
 SAVES: Final = 20
-SECONDS: Final = 1.0  # after which memory is looked at again
+SECONDS: Final = 1.0  # iterations between memory checks
 
 Executor = Literal["xla", "interpret"]
 
 
 def small(executor: Executor, turns: int) -> trl.Program:
-    """A loop within a loop; what it returns is of its end alone, so that nothing need grow."""
+    """A loop within a loop; its outputs are of the end, so that nothing has to grow."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
         x = trl.random.normal((4,), domain=(i, t))
@@ -39,7 +38,7 @@ def small(executor: Executor, turns: int) -> trl.Program:
 
 
 def run(progress: Progress) -> None:
-    """Each executor in turn, as far as time goes."""
+    """Run each executor, until the time limit."""
     for executor, turns in MANY.items():
         if progress.has_time and progress.kept.get(executor, 0) < turns:
             wrong = walked(progress, executor, turns)
@@ -47,7 +46,7 @@ def run(progress: Progress) -> None:
 
 
 def walked(progress: Progress, executor: Executor, turns: int) -> list[str]:
-    """Go on with the run of an executor; what is wrong."""
+    """Continue the run of an executor; return failures."""
     program, folder = small(executor, turns), progress.folder / executor
     begun = (folder / MANIFEST).exists()
     before = RunFolder(folder).manifest().turn if begun else 0
@@ -61,7 +60,7 @@ def walked(progress: Progress, executor: Executor, turns: int) -> list[str]:
         done = running.turn
         if running.state == "failed":
             running.result()
-    # what is kept is the last state, from which the next call goes on
+    # the folder has the last state, from which the next call resumes
     kept = RunFolder(folder).manifest().turn if (folder / MANIFEST).exists() else 0
     progress.kept[executor] = kept
     progress.figures |= {f"{executor}, {name}": value for name, value in growth.figures().items()}

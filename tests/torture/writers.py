@@ -1,7 +1,6 @@
-"""Two writers of one folder at the same moment: one is refused, and nothing is mixed.
+"""Two simultaneous writers of one folder: one is refused, and no data is mixed.
 
-Both processes stay, and begin in a folder, or resume what is in it, at the same moment, round after
-round.
+Both processes persist. In each round they start in a folder, or resume it, at the same moment.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ LONGEST: Final = 120.0
 
 
 class Writer:
-    """A process that begins and resumes runs in folders as it is told."""
+    """A process that starts and resumes runs on command."""
 
     def __init__(self, seed: int) -> None:
         command = [sys.executable, "-m", "tests.torture.writers", str(seed)]
@@ -81,22 +80,22 @@ def run(progress: Progress) -> None:
 def tried(
     folder: Path, writers: list[Writer], want: list[Any], random: Random, *, resuming: bool
 ) -> tuple[list[str], list[str]]:
-    """How both ended in one round, and what is wrong."""
+    """Return the outcome of both writers in one round, and failures."""
     rmtree(folder, ignore_errors=True)
     place = folder / "run"
     folder.mkdir(parents=True)
-    if resuming:  # what one of them has begun
+    if resuming:  # begun by one of them
         writers[0].ask(folder=str(place), stops=1 + random.randrange(TURNS - 1))
         writers[0].answer()
     at = time.time() + 0.02
     for k, writer in enumerate(writers):
-        # some begin a little later
+        # one may start a little later
         when = at + random.choice((0.0, random.uniform(0, 0.05)))
         writer.ask(folder=str(place), at=when, result=str(folder / str(k)), resumes=resuming)
     ends = [writer.answer() for writer in writers]
     wrong = [f"writer {k}: {end}" for k, end in enumerate(ends) if end.startswith("fails")]
     won = [k for k, end in enumerate(ends) if end == "ended"]
-    # who resumes after the other has ended gets what that has made
+    # a writer that resumes after the other's end returns the other's results
     if not won or (len(won) == 2 and not resuming):
         wrong.append(f"{len(won)} of two have written: {ends}")
     for k in won:
@@ -116,7 +115,7 @@ def tried(
 
 
 def write(seed: int, asked: dict[str, Any]) -> str:
-    """Do what is asked for; how it ended."""
+    """Execute the command, and return the outcome."""
     program, folder = learning("interpret"), asked["folder"]
     if "stops" in asked:
         with program.start(seed, checkpoint=folder, every=1, paused=True) as begun:

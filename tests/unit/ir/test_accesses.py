@@ -1,4 +1,4 @@
-"""What reads are of, merges looked through, against walking the branches point by point."""
+"""Sources of reads with merges resolved, compared with a walk over branches, point by point."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def points(pdg: Pdg, op: Op, bounds: dict[str, int]) -> Iterator[dict[str, int]]
 
 
 def walked(pdg: Pdg, read: Read, env: dict[str, int], bounds: dict[str, int]) -> set[Place]:
-    """The values that a read yields at a point, branch after branch, entry after entry."""
+    """Return the values of a read at a point, branch by branch, entry by entry."""
     entries = [
         range(evaluate(e.lo, env), evaluate(e.hi, env))
         if isinstance(e, Slice)
@@ -56,7 +56,7 @@ def walked(pdg: Pdg, read: Read, env: dict[str, int], bounds: dict[str, int]) ->
 
 
 def check(pdg: Pdg, bounds: dict[str, int]) -> Counter[str]:
-    """How many reads of merges were compared, and how."""
+    """Compare all reads of merges; return their number and kinds."""
     compared = Counter[str]()
     for op in pdg:
         for read in op.inputs if op.kind != "merge" else ():
@@ -72,7 +72,7 @@ def check(pdg: Pdg, bounds: dict[str, int]) -> Counter[str]:
                 have = [walked(pdg, a.read, env, bounds) for a in there]
                 if not across:
                     assert len(there) == 1 and have[0] == want, (op.id, read, env)
-                else:  # all that it may be, and no more is promised
+                else:  # an over-approximation is allowed
                     assert want <= set[Place]().union(*have), (op.id, read, env)
     return compared
 
@@ -91,7 +91,7 @@ def test_accesses_are_what_reads_yield() -> None:
 
 
 def test_a_slice_across_branches_is_of_all_that_it_may_be() -> None:
-    """All along the dimension that is sliced, at the reader's point along the others."""
+    """The whole sliced dimension, and the reader's point along the others."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
         o = trl.tensor((), domain=(i, t)).named("o")
@@ -146,7 +146,7 @@ def _write(book: list[float], at: tuple[int, ...], x: np.ndarray) -> np.float32:
 
 
 def test_edges_behind_a_slice_are_labelled_from_the_branch_on() -> None:
-    """A slice across branches is shown as what the branch reads, merges behind that composed."""
+    """The label of a slice across branches is the branch's read, composed with later merges."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, T) = ctx.dims
         w = trl.tensor((), domain=(i,)).named("w")

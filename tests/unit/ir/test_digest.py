@@ -1,4 +1,4 @@
-"""Digests: equal programs have equal ones, wherever they are written, and others do not."""
+"""Digests: equal for equal programs in any file, different otherwise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ with trl.Context("t") as ctx:
 
 
 def written(file: str = "a.py", before: str = "", **changes: Any) -> trl.Context:
-    """A program as the lines of some file."""
+    """Return a program as if written in some file."""
     text = LINES.format(**{"values": "1.0, 2.0", "name": "x", "factor": 3.0} | changes)
     names: dict[str, Any] = {"trl": trl}
     exec(compile(before + text, file, "exec"), names)

@@ -1,4 +1,7 @@
-"""NaN, infinities, signed zeros, empty axes and the last integers: NumPy's answers, by every way to run."""
+"""NaN, infinities, signed zeros, empty axes and extreme integers:
+
+NumPy's results under every executor.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def pairs(values: Array) -> tuple[Array, Array]:
 
 
 def rows(values: Array, length: int) -> Array:
-    """Every value at every place of a row of others, and rows of special values alone."""
+    """Return every value at every position of a row of others, and rows of special values."""
     made = np.random.default_rng(0).choice(values, (40, length))
     made[: len(values)] = values[:, None]
     return made.astype(values.dtype)
@@ -41,7 +44,7 @@ POINTS: Final = len(X)
 
 
 def filled(array: Array) -> Array:
-    """As many as there are points, by going round."""
+    """Repeat the values to fill all points."""
     return np.resize(array, (POINTS, *array.shape[1:]))
 
 
@@ -60,13 +63,12 @@ GIVEN: Final[Mapping[str, Array]] = {
     "at": filled(np.array([[0, 4], [1, 1], [-1, 5], [MOST, LEAST]], np.int32)),
 }
 Fn = Callable[..., Any]
-# What is computed of the tensors of these names, and what NumPy makes of the arrays, whose points
-# are in front.
+# Expressions of the tensors of these names, and NumPy's on arrays with points in front.
 Row = tuple[str, Fn, Fn]
 
 
 def both(names: str, f: Fn) -> Row:
-    """One text for both."""
+    """Use one text for both."""
     return names, f, f
 
 
@@ -390,7 +392,8 @@ def test_every_way_answers_as_numpy_does(way: str) -> None:
     check(made.execute(progress=False), way)
 
 
-# --- what a graph makes of them --------------------------------------------------------------------
+# --- after graph passes
+# ----------------------------------------------------------------------------
 
 T: Final = 9
 COLUMNS: Final = 12
@@ -516,7 +519,7 @@ def test_derivatives_where_they_are_defined() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*padded to 140")
 def test_discounts_above_1_do_not_leak_from_beyond_a_length() -> None:
-    """A power beyond the length is infinite, and times the zeros there no number."""
+    """Powers beyond the length are infinite, and NaN when multiplied by the zeros there."""
     n = 140
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
@@ -532,7 +535,7 @@ def test_discounts_above_1_do_not_leak_from_beyond_a_length() -> None:
 
 
 def test_given_numbers_keep_their_nan_in_a_loop() -> None:
-    """XLA took a NaN of a constant for a number where a loop computed exp of it."""
+    """Regression: XLA treated a constant NaN as a number if a loop computed its exp."""
     given = np.array([0, 1, NAN, 2, 3], np.float32)
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
@@ -554,7 +557,7 @@ def test_given_numbers_keep_their_nan_in_a_loop() -> None:
 @pytest.mark.parametrize("lift", [True, False])
 @pytest.mark.parametrize("first", [NAN, INF])
 def test_a_moving_average_of_no_number_is_none(first: float, lift: bool) -> None:
-    """Of an infinity it is NaN step by step, and stays one as a scan."""
+    """With an infinity it becomes NaN step by step, and stays NaN as a scan."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = trl.data(np.array([first, 1, 2, 3], np.float32), domain=t)

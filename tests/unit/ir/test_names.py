@@ -1,4 +1,4 @@
-"""Names: the user's own words, unique, and the same in every compilation."""
+"""Names: taken from the user's program, unique, and equal in every compilation."""
 
 from __future__ import annotations
 

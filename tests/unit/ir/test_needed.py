@@ -1,4 +1,4 @@
-"""Points that nobody needs are not read at, under small bounds either."""
+"""Unneeded points are not read, even under small bounds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Operations on axes: value, gradient, batches and varying lengths, by one table each.
+"""Operations on axes: value, gradient, batches and varying lengths, in one table each.
 
-Values are compared with JAX's own functions, gradients with finite differences of the reference in
-float64, and runs, whatever the passes, with the reference.
+Values are compared with JAX's functions, gradients with finite differences of the float64
+reference, and runs under all
+passes with the reference.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.runtime.jax_backend.gather_scatter_rules import _last_ones
 
 BOUNDS = {"B": 2, "T": 3}
-SHAPE = (4, 3)  # of the tensor that each operation is tried on
+SHAPE = (4, 3)  # shape of the tested tensor
 AT = np.array([[2, 0], [3, 3]], np.int32)
 ALONG = np.array([[0, 2, 2], [3, 1, 0]], np.int32)
 BEYOND = np.array([1, -1, 4, 1, 7], np.int32)
@@ -42,7 +43,7 @@ class Case:
 
 
 def _numbers(*shape: int) -> np.ndarray:
-    """Numbers with few digits: a small step away from them is exact in float32."""
+    """Return numbers with few digits: a small step is exact in float32."""
     drawn = np.random.default_rng(3).uniform(-2, 2, shape)
     return (np.round(drawn * 2**9) / 2**9).astype(np.float32)
 
@@ -69,7 +70,7 @@ IMAGE, KERNEL = (2, 5, 4), (4, 2, 3, 2)
 
 
 def _kernel(x: Any) -> Any:
-    """A kernel that varies with the tensor, so that gradients flow into both operands."""
+    """Return a kernel that depends on the tensor, so that both operands have gradients."""
     return (x.reshape((12,)).sin().take(np.arange(48) % 12)).reshape(KERNEL)
 
 
@@ -267,7 +268,7 @@ def _reference(make: Make, x: np.ndarray, *, gradient: bool) -> dict[str, np.nda
 
 
 def _check_gradient(make: Make, x: np.ndarray) -> None:
-    """The gradient along one direction, against the difference of two points on it."""
+    """Compare the gradient along one direction with central differences."""
     way = np.random.default_rng(5).choice([-1.0, 1.0], x.shape)
     step = 2.0**-12
     ends = [(x + sign * step * way).astype(np.float32) for sign in (1, -1)]
@@ -277,7 +278,7 @@ def _check_gradient(make: Make, x: np.ndarray) -> None:
     np.testing.assert_allclose((found * way).sum(), (high - low) / (2 * step), rtol=2e-4, atol=1e-4)
 
 
-@lru_cache(maxsize=1)  # a program's options follow each other
+@lru_cache(maxsize=1)  # variants of a program run one after the other
 def _meant(make: Make, gradient: bool) -> tuple[trl.Program, dict[str, np.ndarray]]:
     program = _context(make, _numbers(2, 3, *SHAPE), gradient=gradient).compile(BOUNDS)
     return program, Reference(program.pdg, BOUNDS).outputs()
@@ -378,7 +379,7 @@ LENGTHS: dict[str, Make] = {
 
 @pytest.mark.parametrize("count", [4, 5000])
 def test_of_values_for_one_position_the_last_stays(count: int) -> None:
-    """Whatever the order in which a device puts them: so on others than a CPU no two are for one."""
+    """Devices may write in any order, so the program makes positions unique before a parallel scatter."""
     rng = np.random.default_rng(count)
     at = rng.integers(-2, 12, count).astype(np.int32)
     values = rng.normal(size=(count, 3)).astype(np.float32)
@@ -411,7 +412,7 @@ def test_runs_with_lengths_that_vary(name: str, options: dict[str, Any]) -> None
 
 
 def test_gradients_of_layers_are_single_operations() -> None:
-    """Weights' gradients over a batch: one convolution, one scatter, nothing step by step."""
+    """Gradients of weights over a batch are one convolution or one scatter, without loops."""
     images = np.random.default_rng(0).normal(size=(4, 3, 2, 8, 8)).astype(np.float32)
     with trl.Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims

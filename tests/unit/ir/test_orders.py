@@ -1,4 +1,4 @@
-"""`ctx.before(a, b)`: held in every schedule, through every pass, and named where it cannot be."""
+"""`ctx.before(a, b)` holds in every schedule and through every pass; impossible orders are named."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def written(ask: Ask | None) -> trl.Context:
 
 
 def assert_orders_hold(program: Program) -> None:
-    """Every order of the fused graph, checked point by point against the times of the schedule."""
+    """Check every order of the fused graph, point by point, against the schedule."""
     graph, bounds = program.fused, program.bounds
     times = {
         p.op_id: {
@@ -190,7 +190,7 @@ def test_an_order_that_cannot_hold_is_named(ask: Ask) -> None:
 
 
 def test_a_circle_through_a_merge() -> None:
-    """x[t + 1] needs y[t], which is to wait for x[t + 2]."""
+    """x[t + 1] needs y[t], but y[t] must wait for x[t + 2]."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = trl.tensor((), domain=(t,)).named("x")

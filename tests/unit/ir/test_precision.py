@@ -1,4 +1,4 @@
-"""How exact operations are: the tolerance that each states, and half-precision element types."""
+"""Accuracy of operations within their stated tolerances, and half-precision element types."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_long_sums_in_half_precision_are_rounded_once() -> None:
 
 
 def test_statistics_of_halves_are_those_of_their_float32() -> None:
-    """Sums and counts on the way exceed what a half holds; what results need not."""
+    """Intermediate sums and counts may exceed the half-precision range even if results do not."""
     given = {
         "many": np.full(70_000, 0.01, np.float16),
         "large": np.linspace(-3e3, 6e3, 1000).astype(np.float16),

@@ -1,4 +1,4 @@
-"""Random bits: the published generator, a function of seed, stream and point alone."""
+"""Random bits: the published generator, a function of seed, stream and point."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def words(*values: int) -> tuple[np.ndarray, ...]:
     return tuple(np.array([v], np.uint32) for v in values)
 
 
-# The known answers that Salmon et al. publish with the generator.
+# Known answers published by Salmon et al.
 KNOWN = [
     ((0x00000000, 0x00000000), (0x00000000, 0x00000000), (0x6B200159, 0x99BA4EFE)),
     ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
@@ -70,7 +70,7 @@ def test_the_same_as_jax() -> None:
     high, low = randomness.threefry(tuple(key[:, None]), tuple(counter))
     want = threefry_2x32(key, counter.ravel())
     np.testing.assert_array_equal(np.concatenate([high, low]), want)
-    # folding a coordinate in, and drawing a row, are jax.random's own operations
+    # jax.random's operations fold in a coordinate and draw a row
     folded = jax.random.fold_in(jax.random.fold_in(jax.random.key(7), 3), 5)
     mine = randomness.bits(
         words(0, 7), words(0, 3), list(words(2, 5)), np.arange(4, dtype=np.uint32), 4
@@ -178,7 +178,7 @@ def test_a_stream_is_one_draws_unless_all_share_it(first: int | str, second: int
             lines = [raised.value.origin, *raised.value.others.values()]
             assert ["normal(" in o.text for o in lines] == [False, True]
             assert "uniform(" in lines[0].text
-            # what failed has taken no name
+            # the failed statement has not taken a name
             trl.random.gumbel(domain=(t,), stream="another")
     with pytest.raises(trl.errors.DomainError, match="needs a name"), ctx:
         trl.random.bits(shared=True)
@@ -201,7 +201,7 @@ def test_streams_whose_names_have_one_number_are_refused() -> None:
 
 
 def edges(limit: int) -> list[int]:
-    """Numbers below `limit` where products of 32 or 16 bits are about to overflow."""
+    """Numbers below `limit` at which products of 32 or 16 bits overflow or nearly do."""
     near = [0, 1, 2**16, 2**20, 2**31, 2**32, limit, limit // 2, limit // 3]
     return sorted({n + d for n in near for d in (-2, -1, 0, 1) if 0 <= n + d < limit})
 
@@ -211,7 +211,7 @@ COUNTS = [1, 3, 4096, 65535, 65537, 2**20, 2**24 - 1, 2**31, 2**32 - 1]
 
 @pytest.mark.parametrize("numpy", [np, jnp])
 def test_the_counter_is_a_number_of_64_bits(numpy: Any) -> None:
-    """So no two pairs of coordinate and element have the same: n * m + e is one-to-one for e < m."""
+    """Pairs of coordinate and element are distinct: n * m + e is one-to-one for e < m."""
     for count in COUNTS:
         coords = edges(2**31) + [
             2**32 // count + d for d in (-1, 0, 1) if 2**32 // count + d < 2**31
@@ -228,7 +228,7 @@ def test_the_counter_is_a_number_of_64_bits(numpy: Any) -> None:
 
 
 def expected(counters: np.ndarray[Any, Any], *coords: int) -> np.ndarray[Any, Any]:
-    """The bits of stream "s" under seed 7 at Python's own numbers, the key's coordinates given."""
+    """Return the bits of stream "s" under seed 7, computed with Python integers."""
     key = randomness.threefry(words(0, 7), words(*randomness.stream_words("s")))
     for coord in coords:
         key = randomness.threefry(key, words(0, coord))
@@ -239,7 +239,7 @@ def expected(counters: np.ndarray[Any, Any], *coords: int) -> np.ndarray[Any, An
 
 @pytest.mark.parametrize(("first", "count"), [(2**16, 2**16 + 1), (2**31 - 2, 5)])
 def test_draws_at_high_coordinates(first: int, count: int) -> None:
-    """Alone and along an axis that starts there, whose counters need a second word; also as blocks."""
+    """Alone, and along an axis that starts there with a two-word counter; also as tiles."""
     counters = np.arange(count, dtype=np.uint64) + np.uint64(first) * np.uint64(count)
     want = [expected(counters + np.uint64(k * count), 3) for k in range(2)]
     assert counters[-1] >= 2**32
@@ -261,7 +261,7 @@ def test_draws_at_high_coordinates(first: int, count: int) -> None:
 
 
 def test_draws_of_large_values_do_not_repeat() -> None:
-    """The first coordinate at which 32 bits were used up, read alone from a whole program."""
+    """At the first coordinate beyond 32 bits, read from a whole program."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = trl.random.bits((2**20,), domain=(t,))

@@ -1,4 +1,4 @@
-"""Programs without an end, and what a run is given turn by turn."""
+"""Unbounded programs, and inputs per iteration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def options(how: str) -> trl.Options:
 
 
 def written(write: Write) -> tuple[trl.Context, dict[Any, Any]]:
-    """A program over (b, i, t), and its bounds with an end at turn 9."""
+    """Return a program over (b, i, t), and bounds with 9 iterations."""
     with trl.Context("b", "i", "t") as ctx:
         (_, B), (_, I), (_, T) = ctx.dims
         write(ctx)
@@ -43,13 +43,13 @@ def endless(
 
 
 def rows(result: Any, axis: int = 0) -> list[dict[str, np.ndarray]]:
-    """The turns of a run that has an end, whose outputs all have them along one axis."""
+    """Return the iterations of a bounded run, with all outputs along one axis."""
     count = next(iter(result.values())).shape[axis]
     return [{name: np.take(x, k, axis) for name, x in result.items()} for k in range(count)]
 
 
 def collecting(ctx: trl.Context) -> None:
-    """Environments that go on from turn to turn, acted in by given weights."""
+    """Environments that continue across iterations, with actions by given weights."""
     (b, _), (i, _), (t, T) = ctx.dims
     env = trl.env.make("CartPole-v1")
     w = trl.given("w", (4, 2), domain=(i,))
@@ -74,7 +74,7 @@ def weights(count: int) -> list[dict[str, np.ndarray]]:
 
 
 def averaging(ctx: trl.Context) -> None:
-    """A recurrence along the turns."""
+    """A recurrence along the iterations."""
     (b, _), (i, _), _ = ctx.dims
     x = trl.random.uniform((3,), domain=(b, i)).mean(over=b)
     mean = trl.like(x, domain=(i,))
@@ -98,7 +98,7 @@ def test_turns_are_those_of_one_run(how: str) -> None:
         assert_equal(want, have)
     reference = Reference(ctx.pdg(), {"B": 2, "I": 9, "T": 3}, 3, given=whole)
     assert_same(reference.outputs(), result, "given")
-    # one call to XLA a turn, between what is given and what is handed out
+    # one XLA call per iteration, between input and output
     lowered = program.executable.xla_program
     if how == "xla":
         assert lowered is not None and len(lowered.calls) == 2
@@ -110,7 +110,7 @@ def test_memory_does_not_depend_on_the_number_of_turns() -> None:
     ctx, bounds = written(collecting)
     program = endless(ctx, bounds)
     few = ctx.compile({**bounds, ctx.dims[1][1]: 4})
-    assert program.memory.peak < few.memory.peak  # which returns all turns at its end
+    assert program.memory.peak < few.memory.peak  # it returns all iterations at its end
     with program.turns(given=repeat(weights(1)[0])) as turns:
         held: list[int] = []
         for _ in islice(turns, 30):
@@ -132,7 +132,7 @@ def test_what_was_handed_out_stays(how: str) -> None:
 
 
 def test_axes_are_those_of_a_run() -> None:
-    """Also of slices that an output has itself, ahead of a dimension or behind it."""
+    """Also for outputs with slice axes, before or after a dimension."""
 
     def write(ctx: trl.Context) -> None:
         (b, _), (i, _), (t, _) = ctx.dims
@@ -261,7 +261,7 @@ def test_the_number_of_a_turn_has_31_bits() -> None:
 
 
 def test_no_earlier_draw_changes() -> None:
-    """The high word counts where it is not 0: the first turns draw what a run with an end draws."""
+    """The high word counts only if it is not 0: early iterations draw a bounded run's numbers."""
     ctx, bounds = written(far)
     with endless(ctx, bounds).turns(seed=2) as turns:
         made = list(islice(turns, 3))
@@ -270,7 +270,8 @@ def test_no_earlier_draw_changes() -> None:
         np.testing.assert_array_equal(one["bits"], result["bits"][:, k])
 
 
-# --- given ---------------------------------------------------------------------------------------
+# --- inputs
+# ----------------------------------------------------------------------------------------
 
 
 def test_gradients_by_what_is_given() -> None:
@@ -392,7 +393,8 @@ def test_a_name_is_given_once() -> None:
         trl.given("x", domain=())
 
 
-# --- what has no meaning without an end ----------------------------------------------------------
+# --- meaningless without a bound
+# -------------------------------------------------------------------
 
 
 def refusals() -> Iterator[tuple[str, str, Callable[..., Any]]]:
@@ -427,7 +429,7 @@ def test_what_needs_an_end_is_refused(text: str, made: Callable[..., Any]) -> No
         ctx.output("y", made(trl.random.uniform((3,), domain=(b, i, t)), b, i, I, t))
 
     ctx, bounds = written(write)
-    ctx.compile(bounds)  # it has a meaning with one
+    ctx.compile(bounds)  # meaningful with one
     with pytest.raises(BoundsError, match=text):
         endless(ctx, bounds)
 

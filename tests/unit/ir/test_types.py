@@ -1,4 +1,4 @@
-"""Element types: how they meet, integers of few bits wherever values are kept, and 64-bit types."""
+"""Element types: promotion, small integers in all stores, and 64-bit types."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def frames() -> Iterator[str]:
 
 
 class Frames(gymnasium.Env):
-    """Counts, in every pixel, from the seed on; beyond 255 from 0 again."""
+    """Environment that counts in every pixel, from the seed on, modulo 256."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (2, 3), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""The verifier, told of a graph that was found right, misses nothing that has changed."""
+"""Incremental verification misses no change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_has_changed_and_who_reads_it_are_looked_at_again() -> None:
     edit = Edit(short)
     edit.insert(tanh)
     mixed = edit.finish().pdg
-    # of one graph it is the operation that is another, of the other what it reads
+    # one graph has another operation, the other one has another read
     assert mixed[tanh.id] is long[tanh.id]
     for before in (None, short, long):
         with pytest.raises(VerificationError, match="is declared") as found:

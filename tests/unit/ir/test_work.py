@@ -1,4 +1,4 @@
-"""The terms of the cost model: the same whoever adds them up."""
+"""Terms of the cost model are equal for every way of adding them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from timerl_nb.compiler.ir.analysis.cost_terms import MADE, READ, computing, mov
 from timerl_nb.compiler.memory.budget.candidate_cost import point_seconds
 from timerl_nb.compiler.passes.tiling.reduction_block_size_model import BandwidthModel
 
-QUICK = Machine(launch=0.0, bandwidth=float("inf"))  # nothing but arithmetic takes time
+QUICK = Machine(launch=0.0, bandwidth=float("inf"))  # only arithmetic takes time
 
 
 def program(*, fuse: bool) -> trl.Program:
@@ -38,7 +38,7 @@ def test_a_graph_computes_as_long_as_its_kernels() -> None:
 
 def test_a_contraction_is_its_multiplications() -> None:
     dot = next(op for op in program(fuse=False).pdg if op.kind == "dot")
-    # a batch of 6 is as often as that, and not a factor of every operand
+    # a batch of 6 multiplies the count, not every operand
     assert (
         computing(dot, [(6, 5, 4), (6, 4, 3)], (6, 5, 3), QUICK) == 2 * 6 * 5 * 4 * 3 / QUICK.flops
     )

@@ -1,4 +1,4 @@
-"""Gradients through every access pattern, against finite differences of the reference in float64."""
+"""Gradients through every access pattern, compared with finite differences of the float64 reference."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_back_propagation_through_time_is_jax_grad_of_the_unrolled_loop() -> Non
 
 
 def test_parameters_are_leaves_at_every_iteration() -> None:
-    """w.grad[i] is the derivative by w[i] alone: not through the update that led to it."""
+    """w.grad[i] is the derivative by w[i] alone, not through the update that led to it."""
     with trl.Context("i") as ctx:
         ((i, I),) = ctx.dims
         w = trl.parameter(np.float32(1.0), domain=(i,), name="w")
@@ -320,7 +320,7 @@ def test_a_branch_after_the_gradient_names_both_lines() -> None:
     assert "trl.grad(y * y, x)" in text
 
 
-@lru_cache(maxsize=1)  # a loss's options follow each other
+@lru_cache(maxsize=1)  # variants of a program run one after the other
 def _meant(name: str) -> tuple[trl.Program, dict[str, np.ndarray]]:
     with trl.Context("b", "t") as ctx:
         (b, B), (t, T) = ctx.dims

@@ -1,4 +1,4 @@
-"""Conditional tensors against NumPy: values, coordinates, reductions, gradients, files."""
+"""Conditional tensors compared with NumPy: values, coordinates, reductions, gradients, files."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_gradients_are_zero_elsewhere() -> None:
 
 
 def test_a_sum_adds_up_the_defined_points_alone() -> None:
-    """What is not defined is not added as zeros, one launch each."""
+    """Undefined points are not added as zeros; one launch per defined point."""
     with trl.Context("b", "t") as ctx:
         (b, B), (t, T) = ctx.dims
         y = trl.data(X, domain=(b, t))[t % 3 == 0].tanh().sum(over=t).named("y")
@@ -127,7 +127,7 @@ def test_reference_and_run_name_the_same_points() -> None:
     "options", [{}, {"vectorize": False}, {"fuse": False}, {"executor": "interpret"}]
 )
 def test_what_nothing_comes_to(options: dict[str, Any]) -> None:
-    """Reductions of slices and subsets that are empty at some points, or not needed there."""
+    """Reductions of slices and subsets that are empty, or not needed, at some points."""
     with trl.Context("b", "t") as ctx:
         (b, B), (t, T) = ctx.dims
         x = trl.data(X[0, :6], domain=(t,))
@@ -183,7 +183,7 @@ def test_what_nothing_comes_to(options: dict[str, Any]) -> None:
 @pytest.mark.filterwarnings("ignore:(.|\n)*never holds")
 @pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}])
 def test_what_never_holds(options: dict[str, Any]) -> None:
-    """Conditions and slices that leave nothing, whatever the bounds."""
+    """Conditions and slices that are empty for all bounds."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = trl.data(X[0, :6], domain=(t,))
@@ -216,7 +216,7 @@ def test_a_program_with_nothing_to_do() -> None:
 def test_a_sum_of_nothing_beside_sums_of_something(
     executor: Any, ending: bool, vectorize: bool
 ) -> None:
-    """Every other row adds nothing: found by a random program, where it had its neighbour's sum."""
+    """Every other row is an empty sum. Regression: it had its neighbour's sum."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
         x = trl.data(np.arange(1, 5, dtype=np.float32), domain=(i,)) * 1

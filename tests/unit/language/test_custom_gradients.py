@@ -1,4 +1,4 @@
-"""Gradients that a rule gives, and functions as what is differentiated: as JAX has them."""
+"""User-defined gradient rules and gradients of functions, with JAX's semantics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WS = np.random.default_rng(1).normal(size=(2,)).astype(np.float32)
 
 @trl.custom_vjp
 def cubed(x: Any, w: Any, power: int) -> Any:
-    """Its rule is wrong on purpose, so that only the rule can have been used."""
+    """The rule is wrong on purpose, to prove that it is used."""
     return (x * w) ** power
 
 
@@ -42,7 +42,7 @@ theirs.defvjp(
 
 @pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"executor": "xla"}], ids=str)
 def test_a_rule_is_the_gradient(options: dict[str, Any]) -> None:
-    """In a recurrence through time, with an argument that is read elsewhere and one that is shifted."""
+    """In a recurrence through time, with an argument that has other readers and one that is shifted."""
     with trl.Context("b", "t") as ctx:
         (b, B), (t, T) = ctx.dims
         x, w = trl.data(XS, domain=(b, t)), trl.parameter(WS, name="w")
@@ -179,5 +179,5 @@ def test_wrong_rules_are_said() -> None:
             with pytest.raises((CallError, GradientError, ShapeError), match=said) as raised:
                 write(x)
             assert raised.value.origin.file == __file__
-        ctx.output("x", trl.grad(x.sum(), x))  # nothing of these is left
+        ctx.output("x", trl.grad(x.sum(), x))  # none of these remains
     np.testing.assert_array_equal(ctx.compile({"T": 1}).execute()["x"], np.ones(2))

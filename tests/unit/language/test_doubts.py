@@ -1,4 +1,4 @@
-"""Improbable readings: a warning, once, at the user's line; and none for what is usual."""
+"""Lint warnings: once, at the user's line; none for usual code."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ USUAL: list[Callable[..., Any]] = [
     lambda *_: trl.constant(np.array([np.inf, np.nan, 0.1, 1e-300, 16777216.0, 1e30])),
     lambda *_: trl.constant(np.array([2**31 - 1, -(2**31)])),
     lambda *_: trl.constant(np.array([257.0]), "bf16"),
-    lambda v, r, n, b, i, t, T: r[t > 5] * 2,  # holds under other bounds
+    lambda v, r, n, b, i, t, T: r[t > 5] * 2,  # true under other bounds
     lambda v, r, n, b, i, t, T: trl.where(t == T - 1, r, 0.0),
     lambda v, r, n, b, i, t, T: n // 2 + n % np.array([2, 1, 1]),
     lambda v, r, n, b, i, t, T: trl.where(np.array([0, 2]) != 0, n // np.array([0, 2]), 0),

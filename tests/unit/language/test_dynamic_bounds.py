@@ -1,4 +1,4 @@
-"""Dynamic bounds: dimensions that end where the program says (semantics.md §2)."""
+"""Dynamic bounds: dimensions that end at a condition of the program (semantics.md §2)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 )
 I, MOST = 4, 9
 BITS = np.random.default_rng(3).normal(size=(I, MOST)).clip(-2, 2).astype(np.float32)
-ENDS = np.array([2, 9, 1, 5])  # where the bits below 2.5 end each row
+ENDS = np.array([2, 9, 1, 5])  # rows end where the bits fall below 2.5
 BITS[np.arange(I), ENDS - 1] = 3.0
-BITS[1, -1] = 0.0  # the second row never ends by itself
+BITS[1, -1] = 0.0  # the condition never ends the second row
 
 Tensor = Any
 
@@ -156,7 +156,7 @@ def test_ends_at_once_or_never(ends: int) -> None:
 
 
 def test_what_ends_a_dimension_joins_nothing_of_its_length() -> None:
-    """All of y over t is one array, as long as t turns out to be: `done` does not wait for it."""
+    """All of y over t is one array of dynamic length, but `done` does not wait for it."""
     with trl.Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, T) = ctx.dims
         x = trl.data(np.arange(12, dtype=np.float32).reshape(2, 2, 3), domain=(b, i, t))
@@ -171,7 +171,7 @@ def test_what_ends_a_dimension_joins_nothing_of_its_length() -> None:
 
 
 def test_what_ends_a_dimension_joins_nothing_that_computes_with_its_length() -> None:
-    """T - t is no statement of its own: it is made inside the kernel that multiplies by it."""
+    """T - t is no separate statement: the kernel that multiplies by it computes it."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, T) = ctx.dims
         x = trl.tensor((), domain=(i, t)).named("x")
@@ -250,7 +250,7 @@ def test_a_branch_of_another_iteration_is_not_repeated_as_often_as_that_takes() 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_an_end_by_what_starts_from_another_tensor(options: dict[str, Any]) -> None:
-    """Each point waits for the one before, also of n: yet x needs n first, at some points."""
+    """Each point waits for the previous one, also of n; but x needs n first at some points."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         n = trl.random.normal(domain=(t,))
@@ -273,7 +273,7 @@ def test_what_ends_a_dimension_looks_no_further_than_its_window(ends: int, behin
             x = trl.random.normal((), domain=(t,))
             total = x[trl.max(t - behind, 0) : of(t, T)].sum(axis=0)
             ctx.output("total", total)
-            done = total > 0.5  # of nothing beyond t, whatever T is
+            done = total > 0.5  # only of t, whatever T is
         program = ctx.compile({T: trl.until(done, at_most=ends)})
         lengths = set[int]()
         for seed in range(4):
@@ -286,7 +286,7 @@ def test_what_ends_a_dimension_looks_no_further_than_its_window(ends: int, behin
 
 
 def test_one_length_for_all_iterations() -> None:
-    """A condition over t alone: the bound does not vary."""
+    """A condition over t alone: the bound is constant."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, bound) = ctx.dims
         u = trl.data(BITS[3], domain=(t,))
@@ -307,7 +307,7 @@ W = np.array([0.3, -0.5, 0.8, 0.2], np.float32)
 
 
 def policy_gradient(window: int | None) -> tuple[trl.Context, Tensor]:
-    """A recurrence back-propagated through episodes that end early."""
+    """Backpropagation through a recurrence over episodes with early ends."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, bound) = ctx.dims
         u = trl.data(BITS, domain=(i, t))
@@ -318,7 +318,7 @@ def policy_gradient(window: int | None) -> tuple[trl.Context, Tensor]:
         end = bound if window is None else trl.min(t + window, bound)
         g = x[i, t:end].discounted_sum(0.9)
         loss = (g * x).mean(over=t) + x[i, bound - 1] * w
-        steps = trl.tensor((), domain=(i,))  # the iterations run one after the other
+        steps = trl.tensor((), domain=(i,))  # iterations run sequentially
         steps[i == 0] = trl.constant(0.0)
         steps[i + 1] = steps + loss
         ctx.output("grad", trl.grad(loss, w))
@@ -373,7 +373,7 @@ def test_cartpole_ends_when_all_poles_have_fallen(
 
 
 def test_a_run_costs_what_its_lengths_ask_for() -> None:
-    """Loops stop: a higher ceiling costs no instruction, and no memory of point stores."""
+    """Loops stop: a higher ceiling adds no instruction and no memory of point stores."""
     ctx, done = cartpole(3)
     counts: set[tuple[int, int]] = set()
     for most in (100, 400):
@@ -389,7 +389,7 @@ def test_a_run_costs_what_its_lengths_ask_for() -> None:
 def test_loops_are_those_of_a_fixed_bound_and_stop(
     name: str, golden: Callable[[str, str], None]
 ) -> None:
-    """N-step learning keeps its overlap."""
+    """N-step learning still overlaps acting."""
     ctx, done = cartpole(5 if name == "nstep" else None)
     bounds = {"B": 64, "I": 20, "T": trl.until(done, at_most=500)}
     golden(f"loops.{name}.dynamic", str(ctx.compile(bounds).ast))
@@ -438,7 +438,7 @@ def test_the_host_gets_true_lengths() -> None:
     assert seen == list(ENDS)
 
 
-# --- how it shows itself ------------------------------------------------------------------------
+# --- views --------------------------------------------------------------------------------------
 
 
 def test_a_program_shows_what_ends_it() -> None:
@@ -462,11 +462,11 @@ def test_a_program_shows_what_ends_it() -> None:
     np.testing.assert_array_equal(small.execute(progress=False).lengths["T"], np.minimum(ENDS, 4))
 
 
-# --- what is refused ----------------------------------------------------------------------------
+# --- refusals -----------------------------------------------------------------------------------
 
 
 def _wrong(make: Callable[..., Any]) -> str:
-    """The message of compiling with the bound that `make` gives."""
+    """Return the message of compiling with the bound that `make` returns."""
     with trl.Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, bound) = ctx.dims
         x = trl.random.normal((), domain=(b, i, t)).named("x")
@@ -506,7 +506,7 @@ def _total(ctx: Any, b: Any, i: Any, t: Any, bound: Any, x: Any, y: Any) -> Any:
 
 
 def _over_some(ctx: Any, b: Any, i: Any, t: Any, bound: Any, x: Any, y: Any) -> Any:
-    """The lengths vary over i and b, what is summed over i alone."""
+    """The lengths vary over i and b, the sum is over i."""
     n = trl.tensor((), domain=(b,))
     n[b == 0] = trl.constant(0.0)
     n[b + 1] = n * 0.5
@@ -572,11 +572,11 @@ def test_bounds_stay_of_their_kind() -> None:
         ctx.compile({"I": trl.until(done, at_most=5), "T": trl.until(done, at_most=5)})
 
 
-# --- reads where the bound is another -------------------------------------------------------------
+# --- reads under another bound --------------------------------------------------------------------
 
 
 def sums_across() -> tuple[trl.Context, Tensor]:
-    """g[i, t] is the sum of u from t to the end, the last one doubled; who reads it is at another i."""
+    """g[i, t] is the sum of u from t to the end, with the last one doubled; its readers are at another i."""
     with trl.Context("i", "t") as ctx:
         (i, most), (t, bound) = ctx.dims
         u = trl.data(BITS, domain=(i, t)).named("u")
@@ -599,7 +599,7 @@ def sums_across() -> tuple[trl.Context, Tensor]:
 def test_branches_by_the_bound_are_chosen_by_that_of_the_point_read(
     vectorize: Any, fuse: bool
 ) -> None:
-    """Vectorised over i, points beyond the end of some are read with those of others, and not used."""
+    """Vectorised over i, points beyond the end are computed with the others, and not used."""
     first = [BITS[k, :end].sum() + BITS[k, end - 1] for k, end in enumerate(ENDS)]
     w = [0.5]
     for value in first[:-1]:

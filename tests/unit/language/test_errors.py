@@ -1,4 +1,4 @@
-"""Wrong programs: the right error, at the user's own line, with evidence and what to do."""
+"""Errors of wrong programs: right class, user's line, evidence and remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRONG: dict[str, tuple[type[TimeRLError], str, Callable[..., None]]] = {}
 
 
 def wrong(kind: type[TimeRLError], message: str) -> Callable[[Callable[..., None]], Any]:
-    """Enter a wrong program; its line marked with `# here` must be named by the error."""
+    """Start a wrong program; the error must name its line marked with `# here`."""
 
     def enter(write: Callable[..., None]) -> Callable[..., None]:
         WRONG[write.__name__] = (kind, message, write)
@@ -639,7 +639,8 @@ def log_prob_of_another_action(ctx, b, B, t, T):
     dnn.log_prob(trl.constant(1))  # here
 
 
-# --- found by use ----------------------------------------------------------------------------------
+# --- found in use
+# -----------------------------------------------------------------------------------
 
 
 @wrong(errors.ShapeError, r"has the length t \+ 1, which varies over")
@@ -880,7 +881,7 @@ def test_more_points_than_can_be_planned() -> None:
         x[0] = trl.constant(1.0)
         x[t + 1] = (x * 2).sin()
         ctx.output("x", x)
-    assert ctx.compile({T: 10**10}, step_by_step).memory.peak > 10**10  # a step is like another
+    assert ctx.compile({T: 10**10}, step_by_step).memory.peak > 10**10  # steps look alike
     with pytest.raises(errors.BoundsError, match="too many to plan"):
         ctx.compile({T: trl.until(x > 2, at_most=10**10)}, step_by_step)
     with trl.Context("t") as ctx:
@@ -898,7 +899,7 @@ def test_more_memory_than_the_machine_has() -> None:
         ((t, T),) = ctx.dims
         ctx.output("x", trl.random.normal((10**6,), domain=(t,)))
     program = ctx.compile({T: 10**8})
-    assert program.memory.peak == 4 * 10**14  # it is planned, and not run
+    assert program.memory.peak == 4 * 10**14  # planned, but not run
     whole = program.memory.needed
     for begin in (program.execute, program.step):
         with pytest.raises(errors.BudgetError, match=f"needs {whole:,} bytes"):

@@ -1,4 +1,4 @@
-"""What users of NumPy, PyTorch and JAX type: it works, or is refused with what to write instead."""
+"""Habits of NumPy, PyTorch and JAX users: supported, or refused with the replacement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from timerl_nb.compiler.language.foreign_names import CONTEXT, MODULE, MODULES, 
 X = np.linspace(-1.5, 2.0, 6, dtype=np.float32)
 M = np.arange(18, dtype=np.float32).reshape(6, 3) / 7 - 1
 
-# NumPy says what each of these is, point by point
+# NumPy gives the expected value, point by point
 WORKS = """
 np.exp(x)
 np.abs(x)
@@ -262,7 +262,7 @@ def symbols(ctx: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("executor", ["xla", "interpret"])
 def test_what_works_is_what_numpy_says(executor: Any) -> None:
-    class Plain:  # what an index as a tensor is at one point
+    class Plain:  # the value of an index as a tensor at one point
         value, max, min = int, staticmethod(np.max), staticmethod(np.min)
 
     with trl.Context("b", "t") as ctx:
@@ -298,7 +298,7 @@ def test_there_are_many() -> None:
 
 
 def test_what_python_answers_itself() -> None:
-    """Protocols that ask whether there is something get the plain answer."""
+    """Protocol checks for an attribute get Python's usual answer."""
     with trl.Context("t") as ctx:
         ((t, _),) = ctx.dims
         x = trl.value(t).floating()
@@ -322,7 +322,7 @@ def test_what_python_answers_itself() -> None:
 
 
 def test_foreign_words_are_not_ours() -> None:
-    """What is there needs no advice: an entry would only hide that it was added."""
+    """Existing names need no advice: an entry would hide later additions."""
     with trl.Context("t"):
         x, opt = trl.zeros((2,)), trl.nn.Linear(2, 3)
         for words, thing in ((TENSOR, x), (MODULES, opt), (CONTEXT, trl.Context("t"))):

@@ -1,4 +1,4 @@
-"""JAX functions as operations: their values, gradients and errors, in one XLA program."""
+"""JAX functions as operations: values, gradients and errors, in one XLA program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def network(params: dict[str, Any], x: Any) -> dict[str, Any]:
 
 
 def learning() -> trl.Context:
-    """A network in a recurrence, whose gradient goes back through all of it."""
+    """A network in a recurrence, with a gradient through all of it."""
     rng = np.random.default_rng(0)
     with trl.Context("b", "t") as ctx:
         (b, _), (t, _) = ctx.dims
@@ -78,7 +78,7 @@ def test_values_and_gradients_are_those_of_jax(options: dict[str, Any]) -> None:
 
 
 def test_it_is_one_kernel_of_one_program() -> None:
-    """All values of a call are made by one, in the kernel that makes what is around it."""
+    """One kernel computes all results of a call and the operations around it."""
     traced: list[int] = []
 
     def step(x: Any) -> tuple[Any, Any, Any]:
@@ -195,7 +195,7 @@ def affine(w: Any, x: Any, shift: Any) -> Any:
 
 
 def test_weights_have_one_gradient_for_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No point has one of its own, whichever axes are summed, and where the gradient is the same at all."""
+    """No gradient per point, whichever axes are summed, even if all points have the same gradient."""
     made: list[tuple[int, ...]] = []
 
     def summed(scope: Any, x: Any, axes: Any) -> Any:
@@ -227,7 +227,7 @@ def test_weights_have_one_gradient_for_all_points(monkeypatch: pytest.MonkeyPatc
 
 
 def test_it_is_not_computed_again() -> None:
-    """How long it takes is not known, so what acting made of it is kept."""
+    """Its cost is unknown, so acting stores its results."""
     with trl.Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, T) = ctx.dims
         env = trl.env.make("synthetic", obs_shape=(6,))

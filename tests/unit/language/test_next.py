@@ -1,4 +1,4 @@
-"""`p.next` and what else a program may read before it is written: one meaning in every order."""
+"""`p.next` and other reads before a definition: one meaning in every order of statements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def written(pieces: dict[str, Piece], order: Iterable[str]) -> None:
 
 
 def run(ctx: trl.Context, bounds: dict[Any, int], **options: Any) -> Any:
-    """The outputs, which reference and both executors agree on."""
+    """Return the outputs; the reference and both executors must agree."""
     want = Reference(ctx.pdg(), {str(bound): size for bound, size in bounds.items()}).outputs()
     for executor in ("xla", "interpret"):
         assert_same(
@@ -52,7 +52,7 @@ def scalar(i: Any, first: float = 2.0, name: str = "w") -> Any:
 
 
 def _regression(order: Sequence[str], folder: Path) -> tuple[trl.Context, Any]:
-    """A network that follows data, and a target network that follows it, written in an order."""
+    """A network that fits data, and its target network, written in a given order."""
     with trl.Context("i") as ctx:
         ((i, I),) = ctx.dims
         x = trl.data(np.linspace(-1, 1, 8, dtype=np.float32), domain=(i,))
@@ -215,7 +215,7 @@ def test_only_parameters_have_a_next() -> None:
 
 
 def test_backward_stops_at_next() -> None:
-    """As at the parameter's own update, whether one is written or not, and in any order."""
+    """As at the parameter's update, with or without one, in any order."""
     found: list[float] = []
     for update in (None, "before", "after"):
         with trl.Context("i") as ctx:
@@ -264,7 +264,7 @@ def test_gradients_through_next_follow_the_update_or_say_that_it_came_too_late()
         ctx, I = program(("update", "grad"), of)
         np.testing.assert_allclose(run(ctx, {I: 3})["g"], want[of], rtol=1e-5)
         ctx, I = program(("grad", "update"), of)
-        if of in ("x", "next"):  # the update does not matter to them
+        if of in ("x", "next"):  # independent of the update
             np.testing.assert_allclose(run(ctx, {I: 3})["g"], want[of], rtol=1e-5)
             continue
         with pytest.raises(BranchError, match="gets its update after a gradient") as caught:
@@ -275,7 +275,7 @@ def test_gradients_through_next_follow_the_update_or_say_that_it_came_too_late()
 
 
 def test_a_branch_that_opens_a_path_comes_before_the_gradient() -> None:
-    """Also where the tensor had no path to a parameter yet, so that none could be followed."""
+    """Also if the tensor had no path to a parameter yet, so that none could be followed."""
 
     def program(late: bool, stopped: bool) -> tuple[trl.Context, Any, Any]:
         with trl.Context("i", "t") as ctx:
@@ -311,7 +311,7 @@ def test_a_gradient_is_read_when_it_is_whole() -> None:
     with trl.Context("i") as ctx:
         ((i, I),) = ctx.dims
         w, target = scalar(i), scalar(i, 0.0, "target")
-        target.update(w.next)  # an update that no gradient is in may come first
+        target.update(w.next)  # an update outside every gradient may come first
         (w * target).backward()
         ctx.output("dtarget", target.grad)
         ctx.output("dw", w.grad)  # here
@@ -324,7 +324,8 @@ def test_a_gradient_is_read_when_it_is_whole() -> None:
     np.testing.assert_allclose(run(ctx, {I: 3})["dtarget"], [2, 4, 8])
 
 
-# --- the same kind elsewhere --------------------------------------------------------------------------
+# --- similar reads elsewhere
+# --------------------------------------------------------------------------
 
 
 def test_a_module_is_saved_as_it_is_when_complete(tmp_path: Path) -> None:
@@ -500,7 +501,7 @@ def test_soft_actor_critic_in_every_order() -> None:
 
 
 def _q_learning(targets_first: bool, steps: int) -> tuple[trl.Context, Any, Any]:
-    """Q-learning in a corridor of four places, from a replay window, with a target network."""
+    """Q-learning in a corridor of four cells, from a replay window, with a target network."""
     coins, places = _chances(steps)
     with trl.Context("b", "t") as ctx:
         (b, B), (t, T) = ctx.dims
@@ -566,4 +567,4 @@ def test_q_learning_in_both_orders() -> None:
             change[s0, a0] += 2 * (w[s0, a0] - (r0 + 0.8 * target[s1].max()))
         w = w - 0.2 * change
         target = w if (k + 1) % 5 == 0 else target
-    assert (w[:3].argmax(axis=1) == 1).all()  # it has learnt to go right
+    assert (w[:3].argmax(axis=1) == 1).all()  # it has learned to go right

@@ -11,7 +11,7 @@ import timerl_nb.driver.program_runs.assumed_ceiling
 
 @pytest.mark.parametrize("executor", ["xla", "interpret"])
 def test_without_a_ceiling_a_run_finds_one(executor: str) -> None:
-    """The first 256 points are planned for; iteration 1 needs 600."""
+    """The initial plan is for 256 points; iteration 1 needs 600."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
         x = trl.random.normal((), domain=(i, t))

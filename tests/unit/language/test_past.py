@@ -1,4 +1,4 @@
-"""Windows of the past: stacks of frames, against a loop in plain Python."""
+"""Windows of the past (frame stacks), compared with a plain Python loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _numbers(*shape: int) -> np.ndarray:
 
 
 def _sources(points: int, n: int, starts: Any = None, *, first: bool = False) -> np.ndarray:
-    """For every point, the points whose values its window holds, oldest first; -1 for none."""
+    """Return the source points of each point's window, oldest first; -1 for none."""
     found = np.full((points, n), -1)
     seen: list[int] = []
     for t in range(points):
@@ -96,7 +96,7 @@ def test_a_window_is_what_a_loop_remembers(
 
 @pytest.mark.parametrize("options", [{"executor": "interpret", "vectorize": False}, {}], ids=str)
 def test_windows_run(options: dict[str, Any]) -> None:
-    """One for a number, one for the first frame; of a window; over the outer dimension; with ends."""
+    """Windows with a padding number, with the first frame, nested, over the outer dimension, and with ends."""
     with trl.Context("b", "t") as ctx:
         (b, _), (t, _) = ctx.dims
         x = trl.data(_numbers(3, 5, 2), domain=(b, t))
@@ -130,12 +130,12 @@ def test_a_window_ends_where_a_dynamic_dimension_does() -> None:
     want = _stacked(x, 3, 0)
     np.testing.assert_array_equal(found["w"][0, :4], want[0, :4])
     np.testing.assert_array_equal(found["w"][1], want[1])
-    seen = np.array([[3, 3, 2, 1, 0, 0], [3, 3, 3, 3, 2, 1]])  # in how many windows each is
+    seen = np.array([[3, 3, 2, 1, 0, 0], [3, 3, 3, 3, 2, 1]])  # number of windows that contain each
     np.testing.assert_allclose(np.where(seen, found["dx"], 0), 2 * x * seen, rtol=1e-5)
 
 
 def test_a_window_keeps_a_ring() -> None:
-    """In a loop that makes the values, the last n are kept, however many points there are."""
+    """A loop stores only the last n values, for any number of points."""
     rings: list[list[int]] = []
     for points in (20, 200):
         with trl.Context("t") as ctx:
@@ -156,7 +156,7 @@ def test_a_window_keeps_a_ring() -> None:
 
 
 def _player(n: int) -> trl.Context:
-    """A convolution over stacked pictures acts and learns, over several episodes."""
+    """A convolution over stacked images acts and learns, over several episodes."""
     with trl.Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, T) = ctx.dims
         env = Pixels(4)

@@ -1,4 +1,4 @@
-"""Every hand-written program: the interpreter against the reference, with passes on and off."""
+"""Every hand-written program: interpreter against reference, with passes on and off."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @lru_cache(maxsize=1)  # variants of a program run one after the other
 def meant(name: str) -> tuple[trl.Program, Reference]:
-    """A program, compiled once, of which variants are made; and what it means."""
+    """Return a program, compiled once for all variants, and its reference results."""
     pattern: Pattern = PATTERNS[name]
     program = pattern.context().compile(pattern.bounds)
     return program, Reference(program.pdg, pattern.bounds, SEED)

@@ -1,4 +1,4 @@
-"""What goes on along several dimensions: parameters, episodes; and bounds that a program says itself."""
+"""Recurrences along several dimensions: parameters, episodes; and bounds fixed by the program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 
 def trained(dims: tuple[str, ...], bounds: dict[str, int], optimiser: Any) -> trl.Program:
-    """A weight that goes towards 1 along all dimensions."""
+    """A weight that moves towards 1 along all dimensions."""
     with trl.Context(*dims) as ctx:
         along = tuple(index for index, _ in ctx.dims)
         w = trl.parameter(np.array([3.0, -2.0]), domain=along, name="w")
@@ -104,7 +104,7 @@ def test_episodes_go_on_from_iteration_to_iteration(executor: Any) -> None:
     goes_on = ~done[:, :-1, 0]
     np.testing.assert_array_equal(o[:, 1:][goes_on], final[:, :-1][goes_on])
     assert (abs(o[:, 1:][~goes_on]) <= 0.05).all() and goes_on.any()
-    for n in range(2):  # no episode is longer than it may be
+    for n in range(2):  # the ceiling limits episodes
         ends = np.flatnonzero(done[n])
         lengths = np.diff([-1, *ends])
         assert lengths.max() <= 25

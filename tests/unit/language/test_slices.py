@@ -1,4 +1,4 @@
-"""Gradients through slices of every form, whatever is done with them, and lengths that are equal."""
+"""Gradients through all forms of slices and their uses, and equality of lengths."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ USES: dict[str, Rule] = {
 
 
 def _numbers(*shape: int) -> np.ndarray:
-    """Numbers that keep their values when 2**-10 is added."""
+    """Return numbers that are exact when 2**-10 is added."""
     drawn = np.random.default_rng(1).uniform(-1, 1, shape)
     return (np.round(drawn * 4096) / 4096).astype(np.float32)
 
@@ -99,7 +99,7 @@ def _value(context: trl.Context) -> np.ndarray:
 
 
 def _check_gradient(loss: Rule, of: str, use: str) -> None:
-    """The slope along a direction that changes every element, from both sides."""
+    """Compare the directional derivative with central differences."""
     x = _numbers(3, 6)
     ctx = _context(x, loss, of, use, gradient=True)
     graph = ctx.pdg()
@@ -158,7 +158,7 @@ def test_gradients_through_slices_run(loss: Rule, of: str, use: str, executor: s
 
 def _branch(x: Any, p: Any, q: Any, t: Any) -> Any:
     y = trl.tensor((4, 2), domain=(t,))
-    y[t >= 3] = p[t >= 3]  # of length 4 there
+    y[t >= 3] = p[t >= 3]  # its length is 4 there
     y[t < 3] = x.unsqueeze(0).expand(4, 2)
     return y.square().sum(axis=0)
 
@@ -254,7 +254,7 @@ def test_a_slice_that_begins_beyond_the_end_is_empty(options: dict[str, Any]) ->
 def test_starts_of_recurrences_that_are_read_alone(
     is_downwards: bool, use: str, executor: str
 ) -> None:
-    """Initial values may lie in a block of their own dimension, and start a recurrence along another."""
+    """Initial values may be a tile of their dimension, and start a recurrence along another."""
     with trl.Context("a", "b") as ctx:
         (a, A), (b, B) = ctx.dims
         x = trl.value(a).cast("f32")

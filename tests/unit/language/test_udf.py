@@ -1,4 +1,4 @@
-"""Host functions: pure ones, resources in their order, effects, and what goes wrong with them."""
+"""Host functions: pure ones, ordered resources, effects, and failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOUNDS = {"B": 3, "I": 2, "T": 4}
 
 
 class Counters:
-    """A counter per instance, and a log of who was called in what order."""
+    """A counter per instance, and a log of all calls in order."""
 
     made: list[Counters] = []
 
@@ -135,7 +135,7 @@ def _as_ordered(t: Any, T: Any, x: Any) -> Any:
 @pytest.mark.parametrize("executor", ["interpret", "xla"])
 @pytest.mark.parametrize("write", [_backwards, _by_windows, _along_another, _as_ordered])
 def test_effects_do_not_follow_what_runs_backwards(write: Any, executor: str) -> None:
-    """Whatever it reads is made from its last point on, or could be read so."""
+    """All its operands run from their last point on, or could."""
     calls: list[Any] = []
     with trl.Context("i", "t") as ctx:
         _, (t, T) = ctx.dims
@@ -276,7 +276,7 @@ def test_functions_that_fail(function: Any, message: str) -> None:
         ((t, T),) = ctx.dims
         ctx.output("y", trl.udf(function, trl.value(t), out="f32"))
     program = ctx.compile({T: 3})
-    for _ in range(2):  # the first failure leaves nothing behind
+    for _ in range(2):  # the first failure leaves no trace
         with pytest.raises(errors.ExecutionError, match=message) as caught:
             program.execute()
         assert "trl.udf(function, trl.value(t)" in str(caught.value)
@@ -346,7 +346,7 @@ def test_integers_that_do_not_fit() -> None:
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_instances_differ_though_they_are_given_the_same(batched: bool) -> None:
-    """A state of one's own is enough to vary: found by a random program, where all were one."""
+    """An instance's state is enough to vary. Regression: all instances were merged."""
     places: list[Any] = []
 
     def advance(state: np.ndarray, at: Any, x: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Windows of the past: what is picked from one lies in a ring of the window's length, whatever T is."""
+"""Windows of the past: indexed values are in a ring of the window's length, for any T."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N, PICKED = 6, 3
 
 
 def steps(b: Any, t: Any) -> dict[str, trl.RecurrentTensor]:
-    """Tensors of every kind that are made step by step."""
+    """Tensors of every kind, computed step by step."""
     state = trl.tensor((2,), domain=(b, t))
     state[b, 0] = trl.value(b).cast("f32") + trl.ones((2,))
     state[b, t + 1] = (state * 0.9 + trl.random.uniform((2,), domain=(b, t))).sin()
@@ -37,7 +37,7 @@ def steps(b: Any, t: Any) -> dict[str, trl.RecurrentTensor]:
 
 
 def positions(t: Any, now: Any, size: int) -> trl.RecurrentTensor:
-    """Some positions of a window that has `size` points, or fewer at first; one beyond its end."""
+    """Positions in a window of `size` points, fewer at first; one is beyond its end."""
     there = trl.min(now + 1, size).floating()
     drawn = trl.random.uniform((PICKED - 1,), domain=(t,)) * there
     return trl.concat([drawn.floor().cast("i32"), trl.constant(np.array([size], np.int32))])
@@ -48,7 +48,7 @@ def total(x: trl.RecurrentTensor) -> trl.RecurrentTensor:
 
 
 def remembering(batched: bool) -> trl.Context:
-    """A program that is changed by what it picks from windows of its past: its last value."""
+    """A recurrence that depends on values read from windows of its past; returns its last value."""
     with trl.Context("b", "t") as ctx:
         (b, B), (t, T) = ctx.dims
         lo, found = trl.max(t - N + 1, 0), trl.constant(0.0)
@@ -69,7 +69,7 @@ def remembering(batched: bool) -> trl.Context:
 
 
 def sizes(program: trl.Program) -> dict[str, tuple[str, int]]:
-    """The kind of every store and how many values it has at most, but for single ones."""
+    """Return the kind and capacity of every store with more than one value."""
     stores = program.memory.stores.values()
     return {s.name: (s.kind, s.size) for s in stores if s.kind != "slot"}
 
@@ -87,7 +87,7 @@ def test_what_is_picked_from_a_window_is_in_a_ring_of_its_length(batched: bool) 
         kept = sizes(program)
         assert {kind for kind, _ in kept.values()} == {"ring"}, kept
         assert [kept[name] for name in ("real", "integer", "bool")] == [("ring", N)] * 3
-        # of what is read again one turn later there is one more
+        # values read again one iteration later need one more slot
         assert sorted(size for _, size in kept.values() if size > N) == [N + 1], kept
         found[T] = kept, lowered.layout.nbytes
     assert found[N + 3] == found[24]
@@ -96,7 +96,7 @@ def test_what_is_picked_from_a_window_is_in_a_ring_of_its_length(batched: bool) 
 
 
 def test_a_ring_that_is_picked_from_is_written_in_place() -> None:
-    """Neither the rings nor windows of them are ever copied, or made, in the loop."""
+    """The loop never copies or materialises rings or windows."""
     program = remembering(batched=False).compile({"B": 3, "T": 4 * N}, XLA)
     lowered = program.executable.xla_program
     assert lowered is not None
@@ -124,7 +124,7 @@ def test_readers_of_different_windows_share_the_longest_ring() -> None:
         x, k = made["real"], made["integer"]
         at = positions(t, trl.value(t), 4)
         near = x[0:B, trl.max(t - 3, 0) : t + 1].take(at, axis=1)
-        # a window that ends two points ago, and one that is added up whole
+        # a window that ends two points ago, and one that is summed
         late = x[0:B, trl.max(t - 9, 0) : trl.max(t - 2, 0) + 1].take(at, axis=1)
         whole = k[0:B, trl.max(t - 4, 0) : t + 1].sum(axis=1).floating()
         some = k[0:B, trl.max(t - 6, 0) : t + 1].take(at, axis=1)
@@ -141,7 +141,7 @@ def test_readers_of_different_windows_share_the_longest_ring() -> None:
 
 @pytest.mark.parametrize("length", [1, 4])
 def test_a_window_has_its_transitions_at_every_point(length: int) -> None:
-    """Of several steps: where each began and ended, the oldest first, and no more of them than asked."""
+    """n-step transitions: first and last point of each, oldest first, as many as requested."""
     steps, T = 3, 9
     with trl.Context("b", "t") as ctx:
         (b, _), (t, _) = ctx.dims
@@ -186,7 +186,7 @@ def test_windows_that_are_none(wrong: Any, message: str) -> None:
 
 
 def test_which_operands_are_picked_from() -> None:
-    """A slice that anything else looks at is there as a whole."""
+    """A slice with any other reader is materialised."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = trl.tensor((2,), domain=(t,))

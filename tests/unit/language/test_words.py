@@ -1,7 +1,8 @@
-"""Every word of the language, as NumPy has it: values, types, odd numbers, gradients, no gaps.
+"""Every function of the language compared with NumPy: values, types, special numbers, gradients.
 
-`WORDS` has a row for each public function and method that computes something; `ELSEWHERE` says which
-test has those that do not, and `docs/reference/operations.md` a line for each of both.
+`WORDS` has a row per public function and method that computes something. `ELSEWHERE` names the
+tests of the others.
+`docs/reference/operations.md` has a line for each.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "operations.md"
 
 @dataclass(frozen=True)
 class Word:
-    """A word as ours and as NumPy's, of x and y of shape (4, 4).
+    """A function as ours and as NumPy's, of x and y of shape (4, 4).
 
     Attributes:
-        ours, theirs: what is compared, for x and y between -2 and 2.
-        smooth: it has a gradient.
-        odd: it is also tried on NaN, infinities, zeros, and on no elements.
+        ours, theirs: The compared functions, for x and y between -2 and 2.
+        smooth: Whether it has a gradient.
+        odd: Also try NaN, infinities, zeros, and empty arrays.
     """
 
     ours: Callable[[Any, Any], Any]
@@ -42,12 +43,12 @@ class Word:
 
 
 def same(f: Callable[[Any, Any], Any], *, smooth: bool = True, odd: bool = True) -> Word:
-    """What is written in the same way for both."""
+    """Return a row with one spelling for both."""
     return Word(f, f, smooth, odd)
 
 
 def one(name: str, theirs: Any = None, inside: Callable[[Any], Any] = lambda x: x) -> Word:
-    """A function of one operand, within where it is defined."""
+    """Return a row for a unary function, within its domain."""
     f = getattr(np, name) if theirs is None else theirs
 
     def ours(x: Any, y: Any) -> Any:
@@ -61,13 +62,13 @@ def one(name: str, theirs: Any = None, inside: Callable[[Any], Any] = lambda x: 
 
 
 def flat(name: str, theirs: Any = None) -> Word:
-    """A function of one operand without a gradient."""
+    """Return a row for a unary function without a gradient."""
     f = getattr(np, name) if theirs is None else theirs
     return Word(lambda x, y: getattr(trl, name)(x), lambda x, y: f(x), smooth=False)
 
 
 def both(name: str, *args: Any, smooth: bool = True, odd: bool = True, **options: Any) -> Word:
-    """A function of NumPy's with the same arguments; and so the method."""
+    """Return rows for a NumPy function with the same arguments, and for the method."""
 
     def ours(x: Any, y: Any) -> Any:
         return getattr(trl, name)(x, *args, **options)
@@ -412,7 +413,7 @@ WORDS: dict[str, Word] = {
         lambda x, y: _put_add(x, [1, 3, 1], y[:3]),
         odd=False,
     ),
-    # made anew
+    # creation
     "arange": Word(
         lambda x, y: trl.arange(7, -2, -3), lambda x, y: np.arange(7, -2, -3), False, False
     ),
@@ -487,11 +488,11 @@ ELSEWHERE: dict[str, str] = {
 }
 
 
-OTHERS = {"given"}  # words of which the method is another thing than the function
+OTHERS = {"given"}  # methods that differ from the function of that name
 
 
 def _public() -> dict[str, Any]:
-    """The public methods and functions of the language."""
+    """Return the public methods and functions of the language."""
     of_tensors = {n: getattr(trl.RecurrentTensor, n) for n in dir(trl.RecurrentTensor)}
     functions = {n: getattr(trl, n) for n in trl.__all__ if inspect.isfunction(getattr(trl, n))}
     return {n: f for n, f in (of_tensors | functions).items() if not n.startswith("_")}
@@ -505,7 +506,7 @@ def test_each_word_has_a_row() -> None:
 
 
 def _line(name: str, what: Any) -> str:
-    """A word's line in the page, or two."""
+    """Return a function's lines in the page, one or two."""
     if name in OTHERS:
         method = inspect.getdoc(getattr(trl.RecurrentTensor, name)) or ""
         function = inspect.getdoc(getattr(trl, name)) or ""
@@ -548,7 +549,7 @@ def test_the_page_has_a_line_for_each_word(request: pytest.FixtureRequest) -> No
 
 
 def _numbers(seed: int) -> np.ndarray:
-    """Numbers with few digits: a small step away from them is exact in float32."""
+    """Return numbers with few digits: a small step is exact in float32."""
     drawn = np.random.default_rng(seed).uniform(-2, 2, (2, 3, 4, 4))
     return (np.round(drawn * 2**9) / 2**9).astype(np.float32)
 
@@ -587,7 +588,7 @@ def _program(words: dict[str, Word], x: np.ndarray, y: np.ndarray) -> trl.Contex
 
 
 def _agree(words: dict[str, Word], x: np.ndarray, y: np.ndarray, loose: float = 1e-5) -> None:
-    """Words under the reference, the interpreter and XLA, against NumPy's."""
+    """Compare functions under the reference, the interpreter and XLA with NumPy's."""
     ctx = _program(words, x, y)
     bounds = dict(zip(("B", "T"), x.shape, strict=False))
     runs: dict[str, Any] = {"reference": Reference(ctx.pdg(), bounds).outputs()}
@@ -846,16 +847,16 @@ def test_wrong_arguments_are_errors_at_the_line(name: str) -> None:
         x = trl.data(X[0], domain=t)
         with pytest.raises(TimeRLError) as found:
             wrong(x, t)
-    # the whole text shows this row
+    # the whole text has this row
     assert message in f"{found.value.what} {found.value.hint}"
     assert "at test_words.py:" in str(found.value)
 
 
-# --- chance ---------------------------------------------------------------------------------------
+# --- randomness -----------------------------------------------------------------------------------
 
 
 def test_draws_made_of_bits() -> None:
-    """Each is its formula of the bits that the reference draws, in every order of execution."""
+    """Each draw is its formula on the reference's bits, in every execution order."""
     bounds = {"B": 12, "T": 25}
     with trl.Context("b", "t") as ctx:
         (b, _), (t, _) = ctx.dims

@@ -1,4 +1,4 @@
-"""Wrong calls of what a program, its stages, its views and its widgets have: an answer that helps."""
+"""Wrong calls of programs, stages, views and widgets raise errors that help."""
 
 from __future__ import annotations
 

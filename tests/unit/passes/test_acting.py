@@ -1,4 +1,4 @@
-"""What shares acting's loops: asked once for each compilation, and told to passes as plain values."""
+"""Analysis of acting loops: computed once per compilation, passed to passes as plain values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def clipped() -> trl.Context:
 
 
 def running() -> trl.Context:
-    """Sums of what acts, which could be lifted: one that is needed at its end, one at all steps."""
+    """Sums of acting values that could be lifted: one needed at the end, one at every step."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         s = trl.tensor((), domain=(t,)).named("s")
@@ -74,7 +74,7 @@ def test_a_compilation_schedules_so_many_graphs_on_trial(
 
 
 def told(ctx: trl.Context, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Pdg, Rewritten]]:
-    """The passes that ran when a program was compiled, with their graphs and what they made."""
+    """Return the passes of a compilation, with their graphs and results."""
     seen: list[tuple[Any, Pdg, Rewritten]] = []
     for kind in (Lift, Vectorize, Windows):
 
@@ -88,13 +88,13 @@ def told(ctx: trl.Context, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, P
 
 
 def test_passes_are_plain_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal where their fields are, they can be made again from their text, and do the same then."""
+    """Equal by fields, reconstructible from their text, with the same behaviour."""
     assert pipeline(trl.Options(), {}) == pipeline(trl.Options(), {})
     assert pipeline(trl.Options(), {}) != pipeline(trl.Options(trial=False), {})
     names = {one.__name__: one for one in (Acting, Lift, Vectorize, Windows)}
     seen = told(reinforce(5), monkeypatch)
     assert {type(one) for one, _, _ in seen} == {Lift, Vectorize, Windows}
-    for one, pdg, made in tuple(seen):  # what runs again is seen too
+    for one, pdg, made in tuple(seen):  # reruns are visible, too
         again = eval(repr(one), names)
         assert again == one and hash(again) == hash(one)
         same = str(again.run(pdg).pdg) == str(made.pdg)
@@ -132,7 +132,7 @@ def test_what_is_carried_to_another_graph() -> None:
     assert acting.map_to_rewritten(pdg, identity_rewrite(pdg)) is acting
     made = Vectorize(("i",)).run(pdg)
     carried = acting.map_to_rewritten(pdg, made).operations_over("t")
-    # x is drawn for all i at once, and so outside the loop over t inside that over i
+    # x is drawn for all i together, so it is outside the loop over t inside that over i
     taken = {k for k in acting.operations_over("t") if "i" not in made.pdg[k].domain}
     assert {pdg[k].label for k in taken} >= {"x"}
     assert carried.isdisjoint(taken)

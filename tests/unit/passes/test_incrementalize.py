@@ -1,4 +1,4 @@
-"""Reductions in blocks: what is cut, what is not and why, the numbers, and the memory."""
+"""Tiled reductions: selection, reasons, values, and memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Write = Callable[..., Any]
 
 
 def vectorised(write: Write) -> Pdg:
-    """A program over (b, t) with all that can be vectorised."""
+    """Return a program over (b, t) with everything vectorised."""
     with trl.Context("b", "t") as ctx:
         write(ctx, *(symbol for pair in ctx.dims for symbol in pair))
     pdg = ctx.pdg()
@@ -49,7 +49,7 @@ def in_blocks(pdg: Pdg, block: int, dim: str = "t") -> Rewritten:
 
 
 def blocked(pdg: Pdg) -> list[str]:
-    """The kinds of the operations over blocks, accumulations aside."""
+    """Return the kinds of tiled operations, without accumulations."""
     over = [op for op in pdg if any(d.endswith("_block") for d in op.domain)]
     return sorted(op.kind for op in over if op.kind not in ("accumulate", "const"))
 
@@ -107,7 +107,7 @@ def test_every_reduction_is_put_together_again() -> None:
     pdg = vectorised(write)
     made = in_blocks(pdg, 3)
     attrs = [op.attrs for op in made.pdg if isinstance(op.attrs, AccumulateAttrs)]
-    assert sorted(a.reduce for a in attrs) == ["max", "min", "sum", "sum"]  # mean has the sum
+    assert sorted(a.reduce for a in attrs) == ["max", "min", "sum", "sum"]  # mean contains the sum
     assert {a.dims for a in attrs} == {("t_block",)}
 
 
@@ -239,7 +239,7 @@ def test_reinforce_learns_in_blocks_with_less_memory() -> None:
         line = program.memory.timeline()
         gathered.append(int(line.transient.max()))
         peaks.append(result.memory.peak)
-    # the rewards are gathered whole in any case: returns to go need all of them
+    # returns to go need all rewards, which are gathered anyway
     assert gathered[0] == gathered[1] < gathered[2] < gathered[3]
     assert peaks[0] <= peaks[1] < peaks[2] < peaks[3] <= plain.memory.peak
 
@@ -270,7 +270,7 @@ def test_blocks_without_a_rest_are_not_masked(block: int, masks: bool) -> None:
         x = trl.random.normal((3,), domain=(t,), stream="x")
         y = trl.tensor((3,), domain=(t,))
         y[0] = x[0]
-        y[t + 1] = (y * 0.5 + x.sin()).tanh()  # step by step, and kept
+        y[t + 1] = (y * 0.5 + x.sin()).tanh()  # stored step by step
         ctx.output("z", (y[0:T] * x[0:T]).tanh().sum(axis=0))
     options = trl.Options(incrementalize={"t": block}, executor="xla")
     program = ctx.compile({T: 16}, options)

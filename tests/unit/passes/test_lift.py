@@ -1,4 +1,4 @@
-"""Recurrences as batch operations: whatever they are written like, and nothing that only looks so."""
+"""Recurrences as batch operations: all spellings are recognised, and no look-alikes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def values(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def context(write: Write) -> trl.Context:
-    """The program whose output is what `write` returns of tensors x, z (floats) and d (booleans)."""
+    """Return a program with the output of `write` on tensors x, z (floats) and d (booleans)."""
     with trl.Context("b", "t") as ctx:
         (b, B), (t, T) = ctx.dims
         x, z = (trl.data(values(3, 6, seed=k), domain=(b, t)) for k in (0, 1))
@@ -45,7 +45,7 @@ def before(y: Any, b: Any, t: Any) -> Any:
     return y[b, trl.max(t - 1, 0)]
 
 
-# --- what is lifted, by rule ---------------------------------------------------------------------
+# --- lifted, by rule -----------------------------------------------------------------------------
 
 
 def sum_of_this(x, z, d, b, B, t, T):
@@ -280,7 +280,7 @@ def test_recurrences_are_lifted(name: str) -> None:
 
 
 def test_factors_above_one_are_multiplied_in_order() -> None:
-    """Products of many factors would overflow where the values do not."""
+    """The product of many factors would overflow although the values do not."""
     orders = {
         write.__name__: [
             not op.attrs.ordered
@@ -300,7 +300,7 @@ def test_factors_above_one_are_multiplied_in_order() -> None:
         "chosen": [True],
         "growing": [False],
         "product": [False],
-        "by_what_recurs": [],  # its factors go round in a circle, and are there one by one
+        "by_what_recurs": [],  # its factors are cyclic, and computed one by one
     }
 
     with trl.Context("t") as ctx:
@@ -312,7 +312,7 @@ def test_factors_above_one_are_multiplied_in_order() -> None:
     assert not np.any(ctx.compile({"T": 40}).execute()["y"])
 
 
-# --- what is not ---------------------------------------------------------------------------------
+# --- not lifted ----------------------------------------------------------------------------------
 
 
 def two_back(x, z, d, b, B, t, T):
@@ -421,7 +421,7 @@ def test_what_only_looks_alike_is_not_lifted_and_says_why(write: Write) -> None:
 
 
 def test_what_runs_in_actings_loop_stays_there() -> None:
-    """A running sum of what acting makes lets each step go; lifted, it would keep all."""
+    """A running sum of acting values frees each step; lifted, it would store all."""
     with trl.Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         s = trl.tensor((), domain=(b, i, t))
@@ -453,7 +453,7 @@ def test_dimensions_that_are_not_vectorised_are_left() -> None:
 
 
 def acting(write: Write, T: int = 80) -> trl.Context:
-    """A program that acts, s[t + 1] of s[t], and returns what `write` makes of it at the end."""
+    """Return an acting program, s[t + 1] of s[t], with the result of `write` at the end."""
     with trl.Context("b", "t") as ctx:
         (b, B), (t, T_) = ctx.dims
         s = trl.tensor((2,), domain=(b, t))
@@ -545,7 +545,7 @@ def test_what_is_no_prefix_says_why(write: Write) -> None:
 
 
 def test_advantages_of_what_acting_made_are_one_operation_after_it() -> None:
-    """Values that are batches after acting's loop take what needs them out of that loop."""
+    """Batches after the acting loop move their dependents out of the loop."""
     with trl.Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         critic = trl.nn.MLP([4, 8, 1], domain=(i,))

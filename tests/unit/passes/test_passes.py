@@ -1,4 +1,4 @@
-"""Each pass by itself: its rules fire, its refusals say why, its results verify and mean the same."""
+"""Each pass alone: rules fire, refusals have reasons, results verify and are equivalent."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_an_operation_of_constants_is_one_value_wherever_it_is_needed() -> None:
 
 
 def test_what_cannot_be_put_in_place_of_an_operand_stays() -> None:
-    """A branch is one value: it takes no slice, where all others can."""
+    """A branch is one value: it takes no slice, unlike other operands."""
 
     def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
         y = trl.tensor((T,), domain=(i,))
@@ -161,7 +161,7 @@ def test_what_runs_one_by_one() -> None:
 
 
 def test_what_is_vectorised_together() -> None:
-    """A cycle that runs backwards in t is trivial on b: all of it, or nothing."""
+    """A cycle that runs backwards in t is trivial on b: all of it is vectorised, or nothing."""
 
     def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
         x = trl.data(data(3, 5), domain=(b, t))
@@ -276,7 +276,7 @@ def test_one_branch_is_chosen_without_the_dimension_and_others_by_it() -> None:
 
 
 def test_a_branch_that_is_nowhere_chosen_is_read_inside_its_source() -> None:
-    """Vectorised, all branches are read at every t: with U = 2 there is no x[3], and none is needed."""
+    """Vectorised branches are read at every t: with U = 2 there is no x[3], and none is needed."""
     with trl.Context("t", "u") as ctx:
         (t, _), (u, _) = ctx.dims
         x = trl.tensor((), domain=(u,))
@@ -293,7 +293,7 @@ def test_a_branch_that_is_nowhere_chosen_is_read_inside_its_source() -> None:
 
 
 def test_branches_alone_may_cut_a_cycle() -> None:
-    """The branches choose, point by point, what would need itself as a whole."""
+    """Branches resolve, point by point, a dependence that would be a cycle as a whole."""
 
     def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
         x = trl.data(data(5), domain=(t,))
@@ -377,7 +377,7 @@ def test_a_sum_of_products_of_pairs_is_one_contraction() -> None:
 
 
 def test_a_sum_stays_outside_of_what_it_is_no_part_of() -> None:
-    """What one operand alone has is better summed before; a kernel's positions are no products' terms."""
+    """Dimensions of one operand are summed first; a kernel's positions are no contraction."""
 
     def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
         x = trl.data(data(3, 5, 4), domain=(b, t))
@@ -415,7 +415,7 @@ def test_a_chain_is_one_kernel() -> None:
 
 
 def test_acting_and_learning_are_not_one_kernel() -> None:
-    """What needs later points of a recurrence cannot run inside it."""
+    """A reader of later points of a recurrence cannot run inside it."""
 
     def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
         x = trl.data(data(5), domain=(t,))
@@ -457,7 +457,7 @@ def test_kernels_of_one_region_are_told_apart_by_where_their_results_come_from()
 
 
 def test_recurrences_that_read_the_same_are_a_bundle() -> None:
-    """Both moments of Adam, say: neither reads the other's past."""
+    """For example both moments of Adam: neither reads the other's past."""
 
     def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
         x = trl.data(data(5), domain=(t,))
@@ -472,7 +472,7 @@ def test_recurrences_that_read_the_same_are_a_bundle() -> None:
 
 
 def test_what_reads_no_more_than_another_rides_along() -> None:
-    """Neither needs the other, nor waits for it: they are one launch at each point."""
+    """Independent statements without waits: one launch per point."""
 
     def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
         x = trl.data(data(5), domain=(t,))
@@ -484,7 +484,7 @@ def test_what_reads_no_more_than_another_rides_along() -> None:
 
 
 def test_a_value_that_one_region_names_and_others_copy() -> None:
-    """`v` is a reshape read at t + 1, and at its own point by other regions, which copy it."""
+    """`v` is a reshape, read at t + 1, and at its own point by other regions, which copy it."""
     bounds = {"B": 2, "I": 2, "T": 3}
     program = actor_critic((4,)).compile(bounds)
     want = Reference(program.pdg, bounds, 1).outputs()

@@ -1,4 +1,4 @@
-"""What acting made, kept or computed again: the numbers, the products, the memory, the reasons."""
+"""Activations, stored or recomputed: values, product counts, memory, and reasons."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def context() -> trl.Context:
     return trl.algorithms.reinforce(env, hidden=[8, 8])
 
 
-COMPILED: dict[str, trl.Program] = {}  # what several tests look at
+COMPILED: dict[str, trl.Program] = {}  # shared by several tests
 
 
 def compiled(bounds: dict[str, int] = BOUNDS, **options: object) -> trl.Program:
     key = f"{bounds} {options}"
-    if "tune" in options:  # each of which looks for what was measured before
+    if "tune" in options:  # each looks up earlier measurements
         COMPILED.pop(key, None)
     if key not in COMPILED:
         how = trl.Options(**{"executor": "xla", **options})
@@ -40,7 +40,7 @@ def compiled(bounds: dict[str, int] = BOUNDS, **options: object) -> trl.Program:
 
 
 def again(program: trl.Program) -> list[str]:
-    """The names of what is computed again."""
+    """Return the names of recomputed values."""
     stage = program.stages["rematerialize"]
     assert stage.previous is not None
     ops = {k for step in stage.steps if step.rule == "compute again" for k in step.before}
@@ -48,7 +48,7 @@ def again(program: trl.Program) -> list[str]:
 
 
 def products(hlo: str) -> int:
-    """How often a compiled program multiplies matrices, turns of its loops counted."""
+    """Return the number of matrix products of a compiled program, times loop iterations."""
     bodies = dict(re.findall(r"^(?:ENTRY )?%(\S+) \(.*?\{\n(.*?)^\}", hlo, re.M | re.S))
     (entry,) = re.findall(r"^ENTRY %(\S+)", hlo, re.M)
 
@@ -83,7 +83,7 @@ def test_the_numbers_are_those_of_what_is_kept() -> None:
 
 
 def test_a_block_multiplies_again_what_is_not_kept() -> None:
-    """Acting multiplies by three matrices a step; learning by five, and again by those of acting."""
+    """Acting has three products per step, learning five, plus the three recomputed ones."""
     counts = {}
     for mode in (False, True):
         program = compiled(rematerialize=mode, incrementalize={"t": 5})
@@ -147,7 +147,7 @@ def test_what_cannot_be_computed_again_says_why() -> None:
 
 
 def test_what_ends_by_a_dimension_is_not_computed_again_along_it() -> None:
-    """Computed for all b at once, a value of T steps would need one T; it ended in a broken graph."""
+    """Recomputed for all b, a value of T steps would need one T. Regression: a broken graph."""
     with trl.Context("b", "i", "t") as ctx:
         (b, B), (i, _), (t, T) = ctx.dims
         count = trl.tensor((), domain=(b,)).named("count")
@@ -199,7 +199,9 @@ def test_tuning_leaves_out_what_does_not_fit() -> None:
     bounds = {"B": 4, "I": 2, "T": 3}
     whole = compiled(bounds, rematerialize=False, incrementalize=False)
     least = compiled(bounds, rematerialize=True, incrementalize={"t": 1})
-    budget = (least.memory.needed + whole.memory.needed) // 2  # with what XLA's buffers take more
+    budget = (
+        least.memory.needed + whole.memory.needed
+    ) // 2  # with the extra memory of XLA's buffers
     assert least.memory.needed < budget < whole.memory.needed
     program = compiled(bounds, tune=True, device_memory=budget, swap=False)
     assert program.memory.needed <= budget

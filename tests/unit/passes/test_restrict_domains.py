@@ -1,4 +1,4 @@
-"""Points that nobody needs: what is restricted, what is not, and why."""
+"""Restriction of domains to needed points: selection and reasons."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_rollout_of_its_own_runs_where_it_is_needed(
 
 
 def test_what_runs_beside_the_rest_stays() -> None:
-    """In the loop that trains, testing costs no launch: cutting it out would."""
+    """Inside the training loop, testing costs no launch; a separate loop would."""
     stage = compiled(now_and_then("t")).stages["simplify"]
     assert not [s for s in stage.steps if s.rule == "unused points"]
     reasons = set(stage.rewritten.refused.values())
@@ -103,7 +103,7 @@ def test_programs_without_conditions_are_left_alone() -> None:
 
 
 def learning(every: int) -> trl.Context:
-    """Training along t, which learns at every so many iterations."""
+    """Acting along t; learning at every n-th iteration."""
     with trl.Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         x = trl.data(values(2), domain=(b,))
@@ -133,7 +133,7 @@ def test_learning_under_a_condition_runs_under_it(options: dict[str, Any]) -> No
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_branch_that_no_point_takes_leaves_the_others() -> None:
-    """Its value would read outside, and goes; the tensor, its readers and its gradient stay."""
+    """Its value, which would read outside, is removed; tensor, readers and gradient stay."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = trl.data(values(5), domain=(t,))

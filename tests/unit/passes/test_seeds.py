@@ -1,4 +1,4 @@
-"""Programs for several seeds at once: one more dimension, whose rows are runs alone."""
+"""Programs for several seeds: one more dimension, with one run per row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIRST = (0, 2**31 - 1, 2**32 - 2, 2**63 - 2, 2**64 - 3, -2, -(2**63))
 
 
 def run(program: trl.Program, seed: int) -> trl.Result:
-    """A run; kernels are not compiled where there is one for each operation."""
+    """Run without compiling kernels if every operation is one."""
     with nullcontext() if program.options.fuse else eagerly():
         return program.execute(seed=seed)
 
@@ -40,7 +40,7 @@ def run(program: trl.Program, seed: int) -> trl.Result:
 def assert_rows(
     program: trl.Program, alone: trl.Program, first: int, exact: tuple[str, ...] = ()
 ) -> trl.Result:
-    """Each row is the program's run with that seed; what is `exact` to the last bit."""
+    """Check that each row is the run with that seed, bitwise for `exact` outputs."""
     result = run(program, first)
     assert result.seeds == tuple(range(first, first + (program.seeds or 0)))
     for s, seed in enumerate(result.seeds):
@@ -124,7 +124,7 @@ def test_one_seed_has_a_row_too() -> None:
 
 
 def by_point(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a log in one; what is known late comes once more."""
+    """Merge the rows of a log; late values are reported again."""
     found: dict[int, dict[str, Any]] = {}
     for row in rows:
         found.setdefault(row["i"], {}).update(row)
@@ -197,7 +197,7 @@ def test_what_does_not_depend_on_chance_is_there_once() -> None:
     assert_rows(program, ctx.compile({I: 3, T: 5}), 7)
 
 
-# --- what it costs -------------------------------------------------------------------------------
+# --- cost ----------------------------------------------------------------------------------------
 
 ALGORITHMS: dict[str, Callable[..., trl.Context]] = {
     "reinforce": trl.algorithms.reinforce,
@@ -213,7 +213,7 @@ def test_algorithms_take_several_seeds_as_an_axis(name: str) -> None:
     bounds = {"B": 4, "I": 2, "T": 6}
     program, alone = ctx.compile(bounds, seeds=3), ctx.compile(bounds)
     assert not [op.name for op in program.fused if "seed" in op.domain]
-    # arrays that acting makes are laid out anew for a seed at a time: PPO holds both at its peak
+    # acting's arrays are transposed to seed-major order: PPO holds both at its peak
     most = 3.6 if name == "ppo" else 3.0
     assert 2.9 * alone.memory.peak < program.memory.peak <= most * alone.memory.peak
 
@@ -361,11 +361,12 @@ def test_files_and_calls_say_of_which_seed_they_are(tmp_path: Path) -> None:
     assert error.value.hint == "call result.row(0).policy() for the seed 3."
 
 
-# --- where a dimension ends ------------------------------------------------------------------------
+# --- dynamic bounds
+# ---------------------------------------------------------------------------------
 
 
 def ending(at_most: int | None) -> tuple[trl.Context, dict[Any, Any]]:
-    """A program whose last dimension ends by chance."""
+    """A program with a random end of its last dimension."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
         w = trl.parameter(np.float32(0.0), domain=(i,), name="w")
@@ -415,7 +416,8 @@ def test_an_end_that_is_given_is_there_for_each_seed() -> None:
     assert result.lengths["T"].tolist() == [[4, 3]] * 2
 
 
-# --- the rest --------------------------------------------------------------------------------------
+# --- other features
+# --------------------------------------------------------------------------------
 
 
 def test_orders_hold_within_each_seed() -> None:
@@ -430,7 +432,7 @@ def test_orders_hold_within_each_seed() -> None:
 
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
-        s = trl.random.randint(0, 1000, ())  # tells the seeds apart
+        s = trl.random.randint(0, 1000, ())  # differs between seeds
         at = trl.stack([s, trl.value(t)])
         first = trl.udf(note("first"), at, out="i32").named("first")
         second = trl.udf(note("second"), at, out="i32").named("second")
