@@ -1,4 +1,4 @@
-"""Resources that cannot be closed: said beside what the run made or failed with, never instead."""
+"""Errors while closing resources are added to a run's result or error, and never replace it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXECUTORS = ("xla", "interpret")
 
 
 class Book:
-    """Adds one, says what happens to it, and cannot always be closed."""
+    """A resource that counts, logs its calls, and may fail to close."""
 
     log: list[str] = []
 
@@ -33,7 +33,7 @@ class Book:
 
 
 def books(executor: Any, steps: int, **breaks: BaseException | None) -> trl.Program:
-    """Counts to `steps` in a book each; 4 steps are one too many."""
+    """Count to `steps` in two resources; the fourth step fails."""
     Book.log.clear()
     with trl.Context("i") as ctx:
         ((i, _),) = ctx.dims

@@ -1,4 +1,4 @@
-"""Logs: every value as it is in the result, each row once, whatever becomes of the run."""
+"""Logs contain every value of the result, each row once, for any end of the run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def program(way: str, *, live: bool = True) -> trl.Program:
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    """What the file says, which is JSON of the strict kind."""
+    """Parse a file as strict JSON lines."""
 
     def refused(text: str) -> None:
         raise AssertionError(f"{text} is no JSON")
@@ -59,7 +59,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
 def assert_tells(
     folder: Path, result: trl.Result, count: int = TURNS, ended: str = "finished"
 ) -> None:
-    """Both files have every value of the result, and no row twice."""
+    """Check that both files have every value of the result, and no duplicate row."""
     head, *found, last = lines(folder)
     assert head["columns"] == COLUMNS and head["not_logged"] == ["rows", "steps"]
     assert last["ended"] == ended
@@ -85,7 +85,7 @@ def _truth(text: str) -> Any:
 
 
 def assert_timed(folder: Path) -> None:
-    """Time goes on, from row to row."""
+    """Check that time increases from row to row."""
     _, *found, _ = lines(folder)
     for before, after in zip(found, found[1:], strict=False):
         assert before["seconds"] <= after["seconds"] and before["turn"] <= after["turn"]
@@ -158,7 +158,7 @@ def test_a_run_that_is_stopped_has_its_rows_and_goes_on_in_its_log(
     assert len(part["loss"]) == done
     head, *before, last = lines(log)
     assert last["ended"] == "stopped" and [row["i"] for row in before] == list(range(done))
-    with (log / "log.jsonl").open("ab") as file:  # as one that was cut off leaves it
+    with (log / "log.jsonl").open("ab") as file:  # as an interrupted run leaves it
         file.write(b'{"i": 7, "tur')
     assert_same_result(program(way).resume(kept, log=log), whole)
     assert_tells(log, whole)
@@ -168,7 +168,7 @@ def test_a_run_that_is_stopped_has_its_rows_and_goes_on_in_its_log(
     saved = 10 if way == "fused" else 6
     assert [r["seconds"] for r in after[1 : saved + 1]] == [r["seconds"] for r in before[:saved]]
     content = (log / "log.csv").read_bytes()
-    again = program(way).resume(kept, log=log)  # of what had finished
+    again = program(way).resume(kept, log=log)  # of finished rows
     assert_same_result(again, whole)
     assert_tells(log, whole)
     assert (log / "log.csv").read_bytes() == content
@@ -278,7 +278,8 @@ def test_rows_beyond_a_dynamic_bound_are_none(tmp_path: Path) -> None:
     assert not (tmp_path / "open").exists()
 
 
-# --- folders that are not one's own -----------------------------------------------------------------
+# --- folders of other runs
+# ----------------------------------------------------------------------------
 
 
 def test_runs_are_not_mixed(tmp_path: Path) -> None:
@@ -332,7 +333,8 @@ def test_a_log_of_other_columns_does_not_go_on(tmp_path: Path) -> None:
         program("xla").resume(tmp_path / "a", log=tmp_path, outputs=["loss"])
 
 
-# --- what cannot be written ---------------------------------------------------------------------------
+# --- write errors
+# -------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
@@ -352,7 +354,7 @@ def test_a_full_disk_does_not_take_the_run_down(
     def full(self: Any, content: bytes) -> None:
         calls[0] += 1
         if calls[0] > 1 and (lasting or calls[0] < 4):
-            self._file.write(content[: len(content) // 2])  # a part of it, as disks do
+            self._file.write(content[: len(content) // 2])  # a partial write, as on full disks
             raise OSError(errno.ENOSPC, "No space left on device")
         add(self, content)
 
@@ -380,11 +382,12 @@ def test_a_logger_that_fails_is_told_no_more(tmp_path: Path) -> None:
     assert_tells(tmp_path, result)
 
 
-# --- loggers of one's own -----------------------------------------------------------------------------
+# --- user-defined loggers
+# -----------------------------------------------------------------------------
 
 
 class Listening:
-    """A logger that remembers everything."""
+    """A logger that records everything."""
 
     def __init__(self, keeps: int | None = None) -> None:
         self.keeps = keeps
@@ -476,7 +479,7 @@ def test_names_of_outputs_are_quoted(tmp_path: Path) -> None:
 def test_a_number_has_as_few_digits_as_tell_it_apart() -> None:
     drawn = np.random.default_rng(5).integers(0, 2**32, 2000, dtype=np.uint32).view(np.float32)
     for x in (*drawn, np.float32(0.1), np.float32(1e-45), np.float32(16777216)):
-        with warnings.catch_warnings(action="ignore"):  # of NaNs that signal
+        with warnings.catch_warnings(action="ignore"):  # of signalling NaNs
             back = np.float32(float(repr(number(x))))
         assert back == x or (np.isnan(back) and np.isnan(x))
     assert repr(number(np.float32(0.1))) == "0.1" and number(np.float64(0.1)) == 0.1
@@ -524,11 +527,11 @@ def test_tensorboard_reads_every_value(tmp_path: Path) -> None:
 
 
 def records(content: bytes) -> list[bytes]:
-    """The records of a log in blocks, as LevelDB has them, behind seven bytes that name its kind."""
+    """Return the records of a log in blocks (LevelDB's format), each after a seven-byte header."""
     at, found, part = 7, list[bytes](), b""
     assert content[:4] == b":W&B"
     while at + 7 <= len(content):
-        if 32768 - at % 32768 < 7:  # the rest of a block is no record
+        if 32768 - at % 32768 < 7:  # padding at the end of a block
             at += 32768 - at % 32768
             continue
         size, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]

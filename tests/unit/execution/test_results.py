@@ -1,4 +1,4 @@
-"""Results as tables, and as files that are read back."""
+"""Results as tables and as files, with round trips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interrupts at every line of the thread that begins, awaits and stops runs and trainings."""
+"""Interrupts at every line of the thread that starts, awaits and stops runs and trainings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from timerl_nb.replay import Dqn, Proportional, Replay
 from timerl_nb.runtime.state.run_folder import LOCK, RunFolder
 
 _TIMES = int(os.environ.get("TIMERL_FUZZ", "0"))
-EVERY = 1 if _TIMES else 59  # lines from one interrupt to the next
+EVERY = 1 if _TIMES else 59  # distance of tested lines
 RUN = (
     "driver/program_runs/run_in_folder.py",
     "driver/program.py",
@@ -38,12 +38,12 @@ DQN = Dqn("gym.CartPole-v1", hidden=(4,), target_every=5, epsilon=(1.0, 0.1, 20)
 
 
 def chosen(made: list[Line], first: int) -> list[Line]:
-    """Some of the lines, which begin with one of the first."""
+    """Return some of the lines, starting at one of the first."""
     return made[first % EVERY :: EVERY]
 
 
 def check_nothing_goes_on(where: Line) -> None:
-    """Raise `AssertionError` if a thread or a child process of ours is there after a few seconds."""
+    """Raise `AssertionError` if one of our threads or child processes survives a few seconds."""
     for attempt in range(500):
         if attempt == 10:
             gc.collect()
@@ -92,7 +92,7 @@ def logged(program: trl.Program, folder: Path) -> None:
     program.start(3, checkpoint=folder, every=1, log=folder).result()
 
 
-# Python drops an interrupt of a finalizer, and says so
+# Python reports and drops an interrupt inside a finalizer
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 

@@ -1,4 +1,4 @@
-"""Programs that run on a thread of their own: commands, frames, results, ends."""
+"""Background runs: commands, frames, results, and ends."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_pausing_takes_effect_at_the_end_of_a_turn(program: Program) -> None:
 
 
 def test_a_stopped_run_returns_what_is_there(program: Program) -> None:
-    """As the program returns it under so many turns: parameters too."""
+    """As the program returns it for that many iterations, parameters included."""
     run = program.start(seed=3, paused=True)
     run.step(5)
     assert run.wait(30)
@@ -128,7 +128,7 @@ def test_a_stopped_run_returns_what_is_there(program: Program) -> None:
 
 
 def test_a_stopped_run_keeps_the_parameters_of_a_larger_program() -> None:
-    """Its loss is an axis along i: one operation after all turns."""
+    """Its loss is an axis along i: one operation after the last iteration."""
     ctx = trl.algorithms.ppo(hidden=(4,))
     options, bounds = trl.Options(executor="xla"), {"B": 2, "T": 5}
     run = ctx.compile({**bounds, "I": 6}, options).start(seed=1, paused=True)
@@ -169,7 +169,7 @@ def test_stopped_before_it_begins(program: Program) -> None:
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_what_comes_after_all_turns_is_missing_from_a_stopped_run(executor: str) -> None:
-    """Here `each` has a loop of its own behind the first; nobody keeps `late` before the end."""
+    """`each` has a second loop after the first; `late` is computed at the end."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
         noise = trl.random.normal((), domain=(i, t))
@@ -218,7 +218,7 @@ def test_turns_that_are_one_call_are_one_step() -> None:
     ("host", "fuse", "told"), [(True, 1, [1] * 7), (False, 1, [1] * 7), (False, 3, [3, 3, 1])]
 )
 def test_turns_are_told_as_they_are_made(host: bool, fuse: int, told: list[int]) -> None:
-    """One by one where the host walks the loop and one inside, else by calls of so many at once."""
+    """One by one if the host runs the outer loop, else by calls of several iterations."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
         x, y = trl.tensor((), domain=(i,)), trl.tensor((), domain=(i, t))
@@ -327,7 +327,7 @@ def test_a_dynamic_bound_needs_a_ceiling(executor: str) -> None:
 
 
 def counted(executor: str, fail_at: int = -1) -> tuple[Program, list[int]]:
-    """A program with a host function in every turn."""
+    """A program with a host function in every iteration."""
     calls: list[int] = []
 
     def look(x: Any) -> Any:
@@ -438,7 +438,7 @@ def test_live_bytes_are_the_ledgers_alone(program: Program) -> None:
     frames = list(program.start(seed=1).frames())
     held = [frame.held for frame in frames if frame.held is not None]
     lowered = program.executable.xla_program
-    if lowered is not None:  # nobody sees them; the process and its buffers have a size
+    if lowered is not None:  # without viewers; only the sizes of process and buffers are known
         assert not held and {frame.buffers for frame in frames} == {lowered.nbytes}
         assert all(frame.process.resident != 0 for frame in frames)
         return
@@ -630,18 +630,18 @@ def test_who_waits_for_frames_hears_that_there_are_no_more(
         ):
             next(run.frames())
         patch.undo()
-        assert next(run.frames()).state == "paused"  # who looks again finds out for himself
+        assert next(run.frames()).state == "paused"  # new observers poll
 
 
 def test_a_listener_gets_frames_in_order_from_the_last_on(program: Program) -> None:
-    """The thread that makes frames and the one that begins to listen may bring one each."""
+    """The frame thread and the thread that starts to listen may each deliver a frame."""
     with program.start(paused=True) as run:
         first = next(run.frames())
         telemetry, seen = run._telemetry, list[int]()
         late = replace(first, number=first.number + 100)
 
         def hears(frame: Frame) -> None:
-            if not seen:  # a later frame is brought while the first is being drawn
+            if not seen:  # a later frame arrives while the first is being drawn
                 seen.append(frame.number)
                 telemetry._hand_out(late)
                 telemetry._hand_out(replace(first, number=first.number + 1))
@@ -658,7 +658,7 @@ def test_a_paused_run_shows_its_last_turn(program: Program) -> None:
         run.step()
         assert run.wait(30)
         telemetry = run._telemetry
-        telemetry._take()  # and before it is drawn, another turn ends, and the run rests
+        telemetry._take()  # before it is drawn, another iteration ends, and the run pauses
         run.step()
         assert run.wait(30)
         telemetry._looked = run.turn
@@ -689,11 +689,11 @@ def test_the_busy_fraction_is_measured_in_turns(
     run = program.start(seed=5, speed=40.0)
     *_, last = run.frames()
     assert last.busy is not None and 0 < last.busy <= 1
-    same(run.result(), want)  # measuring changes nothing
+    same(run.result(), want)  # measuring does not change the results
 
 
 def test_watching_costs_a_turn_one_look_at_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many turns there are, the run's thread does no more for frames than frames ask."""
+    """For any number of iterations, the run's thread only works for requested frames."""
     taken: list[int] = []
     plain = Telemetry._take
 
@@ -715,8 +715,8 @@ def test_watching_costs_a_turn_one_look_at_a_flag(monkeypatch: pytest.MonkeyPatc
     asked = sum(1 for _ in run.frames())
     run.result()
     assert run.turn == 2000
-    assert len(taken) <= asked + 1  # one look for new values a frame
-    assert len(attended) <= 3 * (asked + 2)  # and the turns that were measured begin and end
+    assert len(taken) <= asked + 1  # one check for new values per frame
+    assert len(attended) <= 3 * (asked + 2)  # start and end of the measured iterations
 
 
 def test_nobody_watching_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -726,7 +726,7 @@ def test_nobody_watching_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Driver(ModuleType):
-    """NVIDIA's driver, of a machine with one device, which goes away after a while."""
+    """NVIDIA's driver with one device, which disappears after a while."""
 
     class NVMLError(Exception):
         pass
@@ -797,7 +797,7 @@ def test_commands_are_pending_until_they_take_effect() -> None:
 
 def test_the_slowest_run_still_obeys() -> None:
     control = RunControl()
-    control.speed = 1e-300  # to wait for the next turn takes longer than a thread can say
+    control.speed = 1e-300  # longer than the maximal timeout of a thread's wait
     threading.Timer(0.1, control.stop).start()
     with pytest.raises(Stopped):
         control.on_turn()
@@ -821,7 +821,8 @@ def test_any_order_of_commands_ends(seed: int) -> None:
     thread.join()
 
 
-# --- leaving ---------------------------------------------------------------------------------------
+# --- interpreter exit
+# ------------------------------------------------------------------------------------
 
 LEAVES = """
 import threading, timerl_nb as trl
@@ -872,7 +873,7 @@ assert run.state == "running", run
 
 @pytest.mark.parametrize("executor", ["xla", "interpret"])
 def test_a_process_ends_though_values_go_to_the_host(executor: str) -> None:
-    """No thread may begin anything then; copies are made all the same."""
+    """Threads cannot start then, but pending copies must finish."""
     script = LEAVES_SWAPPING % (executor, executor == "interpret")
     command = [sys.executable, "-W", "error", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

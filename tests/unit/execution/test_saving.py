@@ -1,4 +1,4 @@
-"""Runs that are saved and resumed: the same results, and clear words where that cannot be."""
+"""Saved and resumed runs: same results, or a clear refusal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def learning(way: str = "interpret", window: int | None = None, **more: Any) -> 
 
 
 def cut_off(program: trl.Program, folder: Path, turns: int = 4, every: int = 2) -> None:
-    """Begin a run, and stop it after some turns."""
+    """Start a run, and stop it after some iterations."""
     with program.start(3, checkpoint=folder, every=every, paused=True) as run:
         run.wait()
         run.step(turns)
@@ -86,7 +86,7 @@ def test_a_resumed_run_can_be_watched_and_stopped_again(tmp_path: Path) -> None:
         run.stop()
         part = run.result()
     np.testing.assert_array_equal(part["return"], want["return"][:7])
-    assert RunFolder(tmp_path).manifest().turn == 7  # it is saved where it is stopped
+    assert RunFolder(tmp_path).manifest().turn == 7  # it is saved where it stops
     with program.start(resume=tmp_path) as run:
         assert_alike(want, run.result())
 
@@ -151,7 +151,7 @@ def test_one_value_that_begins_two_recurrences_is_where_each_looks_for_it(
     assert lowered is not None
     named = {name: tensor for tensor, name in program.memory.names.items()}
     homes = {home.buffer.name for home in lowered.layout.homes[named["start"]]}
-    assert len(homes) == 4  # in each recurrence's buffer, and beside it; in none of its own
+    assert len(homes) == 4  # in each recurrence's buffer, shared with others, and in none
     want = program.execute(seed=3)
     for turns in (1, 2, 3, 4, 6):
         cut_off(program, tmp_path / str(turns), turns, every=1)
@@ -315,7 +315,7 @@ def test_a_run_goes_on_for_another_number_of_iterations(
     cut_off(learning(way), tmp_path)
     other = learning(way).with_bounds({"I": count})
     assert_alike(other.execute(3, progress=False), other.resume(tmp_path))
-    # from there on the folder's run is one of so many iterations
+    # from here on the folder's run has that many iterations
     assert_alike(other.execute(3, progress=False), other.resume(tmp_path))
     with pytest.raises(
         ExecutionError, match="it has finished, and the state of its last iteration"
@@ -339,7 +339,8 @@ def test_a_program_that_depends_on_its_number_of_iterations_has_no_other(tmp_pat
     assert "trl.value(I - i)" in str(caught.value)
 
 
-# --- files that are not as they were ---------------------------------------------------------------
+# --- damaged files
+# ------------------------------------------------------------------------------------
 
 
 def flipped(at: int) -> Callable[[bytes], bytes]:
@@ -408,7 +409,7 @@ CRAFTED: Mapping[str, tuple[Callable[[dict[str, Array]], object], str]] = {
 
 @pytest.mark.parametrize("name", CRAFTED)
 def test_a_whole_folder_that_lacks_something_is_refused(name: str, tmp_path: Path) -> None:
-    """With checksums that are right: by somebody's hand, or another program's."""
+    """The checksums are right, as if written by hand or by another program."""
     change, text = CRAFTED[name]
     cut_off(learning(), tmp_path)
     folder = RunFolder(tmp_path)
@@ -443,7 +444,7 @@ def test_a_resource_of_which_nothing_was_saved_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", range(1, VERSION + 1))
 def test_what_versions_up_to_this_have_saved_is_read(version: int, tmp_path: Path) -> None:
-    """Written by tests/kept/__main__.py of that version, with what it saved in another form beside."""
+    """Written by that version's tests/kept/__main__.py, with other file formats alongside."""
     manifest, arrays = RunFolder(KEPT / f"run-v{version}").read()
     assert (manifest.seed, manifest.turn, manifest.resources) == (7, 2, ("total",))
     assert manifest.bounds == {"I": 4, "T": 6} and manifest.cut == Cut(1, 1)
@@ -470,7 +471,7 @@ def test_drafts_of_a_run_that_was_cut_off_are_cleared(tmp_path: Path) -> None:
 
 
 class Counter:
-    """Counts, and says so."""
+    """A resource that counts, and reports the count."""
 
     def __init__(self) -> None:
         self.count = 0

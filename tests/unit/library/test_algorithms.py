@@ -1,4 +1,4 @@
-"""Ready programs learn, and their losses and gradients are those of the same work in JAX."""
+"""Predefined algorithms learn, and their losses and gradients equal those of JAX versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORKS = {
 
 
 def assert_close(have: Any, want: Any, what: str) -> None:
-    """Sums over hundreds of points, in another order."""
+    """Compare with a tolerance for sums over hundreds of points in another order."""
     scale = float(np.abs(want).max()) or 1.0
     np.testing.assert_allclose(have, want, rtol=2e-4, atol=2e-5 * scale, err_msg=what)
 
@@ -75,7 +75,7 @@ def test_ppo_learns_cartpole() -> None:
 
 
 def test_ppo_of_episodes_that_end() -> None:
-    """On CartPole, with advantages computed one episode at a time."""
+    """On CartPole, with advantages computed episode by episode."""
     ctx = trl.algorithms.ppo(hidden=[8])
     found = probed(ctx, ("o", "a", "r", "alive"), {"B": 5, "I": 1, "T": 40}, seed=1)
     o, a, r, alive = (np.swapaxes(x, 0, 1) for x in found.tensors)

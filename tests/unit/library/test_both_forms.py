@@ -1,4 +1,4 @@
-"""DQN as a window of a program's past and over `trl.Replay`: given the same draws they make the same updates."""
+"""DQN in window form and over `trl.Replay`: equal updates for equal draws."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAYERS = (4, 3, 2)
 def played(
     monkeypatch: pytest.MonkeyPatch, envs: int, alpha: float | None
 ) -> dict[str, np.ndarray]:
-    """A run of the window form; also what it saw, did, drew, and its weights, of every step."""
+    """Run the window form; return its observations, actions, draws and weights at every step."""
     nets: list[MLP] = []
 
     def network(*sizes: Any, **given: Any) -> MLP:
@@ -46,9 +46,7 @@ def played(
                 current().output(f"weights {k}", p)
             return super().returns(step, gamma)
 
-    module = sys.modules[
-        "timerl_nb.algorithms.dqn"
-    ]  # of which the package has a function of the same name
+    module = sys.modules["timerl_nb.algorithms.dqn"]  # the package exports a function of this name
     monkeypatch.setattr(module, "Remembered", Told)
     monkeypatch.setattr(module, "MLP", network)
     env = trl.env.make("CartPole-v1", autoreset="same_step", max_steps=4)
@@ -60,7 +58,7 @@ def played(
 
 
 class Told:
-    """Draws that are given one after the other, to a buffer with priorities and to one without."""
+    """A fixed sequence of draws, for a buffer with priorities and one without."""
 
     def __init__(self, draws: list[np.ndarray]) -> None:
         self._draws = iter(draws)
@@ -82,7 +80,7 @@ def test_both_forms_make_the_same_updates(
     dqn = Dqn("CartPole-v1", LAYERS[1:2], lr=LR, target_every=EVERY, activation="tanh")
     priority = None if alpha is None else Proportional(alpha, 1e-3)
     buffer = Replay(LENGTH * envs, dqn.fields, priority=priority, weights="batch")
-    # the k-th position in an environment's window is the k-th of its last steps, one in `envs` of the buffer's
+    # position k in a window is step k of that environment, and every `envs`-th row of the buffer
     first = np.maximum(np.arange(T) - LENGTH + 1, 0)
     serial = (run["at"] + first[:, None]) * envs + np.arange(envs)[:, None, None]
     told = Told([(serial[:, t] % buffer.capacity).ravel() for t in range(T)])

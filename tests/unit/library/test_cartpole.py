@@ -12,13 +12,13 @@ import timerl_nb as trl
 
 
 def gymnasium_transitions(count: int) -> dict[str, np.ndarray]:
-    """Transitions of Gymnasium's CartPole under random actions, from its own states."""
+    """Return transitions of Gymnasium's CartPole under random actions, from its states."""
     env: Any = gymnasium.make("CartPole-v1").unwrapped
     rng = np.random.default_rng(0)
     found: dict[str, list[Any]] = {"state": [], "action": [], "after": [], "done": [], "reward": []}
     env.reset(seed=0)
     for _ in range(count):
-        # an f32 state is both systems' state; long episodes reach all of the state space
+        # float32 states are exact in both systems; long episodes cover the state space
         env.state = np.asarray(env.state, np.float32).astype(np.float64)
         found["state"].append(np.asarray(env.state))
         action = int(rng.integers(2))

@@ -1,4 +1,4 @@
-"""MountainCar and Pendulum: step for step as Gymnasium's, and as their published equations."""
+"""MountainCar and Pendulum: equal to Gymnasium's step by step, and to their published equations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _continuous_car(x: Any, v: Any, a: Any) -> Any:
 
 
 def _pendulum(angle: Any, spin: Any, a: Any) -> Any:
-    """A rod of mass m and length l, turning about an end: θ'' = 3 g sin θ / 2 l + 3 u / m l²."""
+    """Rod of mass m and length l, rotating about an end: θ'' = 3 g sin θ / 2 l + 3 u / m l²."""
     u = np.clip(a[:, 0], -2, 2)
     near = np.arctan2(np.sin(angle), np.cos(angle))
     cost = near**2 + 0.1 * spin**2 + 0.001 * u**2
@@ -50,7 +50,7 @@ ENVIRONMENTS: dict[str, tuple[Any, np.ndarray, Any]] = {
 
 
 def actions(kind: Any) -> np.ndarray:
-    """Numbers of actions, or numbers of which some are beyond the bounds."""
+    """Discrete actions, or real ones, some of them out of bounds."""
     rng = np.random.default_rng(1)
     if isinstance(kind, int):
         return rng.integers(0, kind, COUNT).astype(np.int32)

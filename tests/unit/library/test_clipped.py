@@ -1,4 +1,4 @@
-"""PPO with epochs of minibatches: the same updates as in JAX, episodes that go on, and learning."""
+"""PPO with epochs of minibatches: JAX's updates, continued episodes, and learning."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from timerl_nb.compiler.ir.dependence_graph import at_own_point
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 WORK = Stock(envs=3, steps=40, iterations=1, hidden=(8, 8), rate=1e-2, max_norm=0.1)
-CUT = 15  # steps, the longest episode
+CUT = 15  # steps, and the longest episode
 
 
 def of_ours(params: Any) -> dict[str, Any]:
-    """Our parameters under the names that they have in the hand-written program."""
+    """Return our parameters under the names of the hand-written program."""
     last = len(WORK.hidden)
     found: dict[str, Any] = {}
     for name, value in params.items():
@@ -33,7 +33,7 @@ def of_ours(params: Any) -> dict[str, Any]:
 
 
 def steps_of(o: Any, a: Any, params: Any) -> stock.Steps:
-    """What follows from observations and actions [N, T, …], as fields [T, N, …]."""
+    """Return the hand-written program's fields [T, N, …] from observations and actions [N, T, …]."""
     o, a = jnp.swapaxes(o, 0, 1), jnp.swapaxes(a, 0, 1)
     after, terminated = jax.vmap(jax.vmap(stock.moved))(o, a)
     done, count = np.zeros(a.shape, bool), np.zeros(a.shape[1], int)

@@ -1,4 +1,4 @@
-"""The sum tree in programs: what it draws, that it is a function of its leaves, and that it is written in place."""
+"""The sum tree in programs: distribution of draws, dependence on leaves only, in-place updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ XLA = trl.Options(executor="xla")
 
 
 def draws(priorities: np.ndarray, fanout: int, steps: int, count: int) -> dict[str, np.ndarray]:
-    """What is drawn of fixed priorities, `count` at each of so many steps."""
+    """Draw `count` leaves of fixed priorities at each of some steps."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         leaves = trl.constant(np.arange(len(priorities), dtype=np.int32))
@@ -29,12 +29,12 @@ def draws(priorities: np.ndarray, fanout: int, steps: int, count: int) -> dict[s
         ctx.output("index", drawn.index)
         ctx.output("priority", drawn.priority)
         ctx.output("probability", drawn.probability)
-    options = trl.Options(executor="xla", vectorize=False)  # what a step draws stays near
+    options = trl.Options(executor="xla", vectorize=False)  # draws of a step are stratified
     return dict(ctx.compile({"T": steps}, options).execute(seed=7))
 
 
 def misfit(index: np.ndarray, priorities: np.ndarray) -> float:
-    """How likely draws are to fit their probabilities no better, by a chi-squared test."""
+    """Return the p-value of draws in a chi-squared test."""
     counts = np.bincount(index.ravel(), minlength=len(priorities))[: len(priorities)]
     some = priorities > 0
     want = priorities[some] / priorities.sum() * index.size
@@ -60,7 +60,7 @@ def test_draws_are_in_proportion_and_stratified(size: int, fanout: int) -> None:
     share = priorities[index] / priorities.sum()
     np.testing.assert_allclose(found["probability"], share, rtol=1e-5)
     assert misfit(index, priorities) > 1e-4
-    # the k-th draw lies in the k-th part of all, but for the group that an end of it lies in
+    # draw k lies in stratum k, except in the group at a stratum's border
     ends = np.concatenate([[0], np.cumsum(priorities)]) / priorities.sum()
     if size <= fanout:
         k = np.arange(count)
@@ -72,7 +72,7 @@ Descent = Callable[[Any, Any, int], Any]
 
 
 def _same_bits(right: Descent) -> Descent:
-    """A descent with the random numbers of the first level at all of them."""
+    """Descend with the first level's random numbers at all levels (a mistake)."""
     first: list[Any] = []
 
     def chosen(sums: Any, share: Any, size: int) -> Any:
@@ -83,7 +83,7 @@ def _same_bits(right: Descent) -> Descent:
 
 
 def _one_further(right: Descent) -> Descent:
-    """A descent that counts the child that goes beyond, too."""
+    """Descend with an inclusive comparison (a mistake)."""
     return lambda sums, share, size: trl.min(right(sums, share, size) + 1, size - 1)
 
 
@@ -96,7 +96,7 @@ def test_wrong_descents_are_noticed(wrong: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_leaf_of_no_priority_is_never_drawn() -> None:
-    """Whatever is rounded away in sums over twelve decades."""
+    """Even under rounding of sums over twelve decades."""
     rng = np.random.default_rng(1)
     priorities = (10.0 ** rng.uniform(-6, 6, 256)) * (rng.random(256) < 0.5)
     found = draws(priorities, 16, 250, 4000)
@@ -105,7 +105,7 @@ def test_a_leaf_of_no_priority_is_never_drawn() -> None:
 
 
 def test_a_tree_is_a_function_of_its_leaves() -> None:
-    """The same bits as a tree that was made at once, after updates with duplicates and of no leaves."""
+    """Bitwise equal to a newly built tree, after updates with duplicates and of no leaves."""
     size, fanout, steps, count = 50, 4, 40, 12
     rng = np.random.default_rng(3)
     at = rng.integers(-3, size + 20, (steps, count)).astype(np.int32)
@@ -137,7 +137,7 @@ def test_a_tree_is_a_function_of_its_leaves() -> None:
 
 
 def remembering(size: int, fanout: int, count: int, over: tuple[str, ...]) -> trl.Context:
-    """A tree that gets a leaf at each step, and changes those that it draws by a function of them."""
+    """A tree that gets a leaf at each step, and updates its drawn leaves."""
     with trl.Context("b", "t") as ctx:
         (b, _), (t, _) = ctx.dims
         dims = {"b": b, "t": t}
@@ -147,7 +147,7 @@ def remembering(size: int, fanout: int, count: int, over: tuple[str, ...]) -> tr
         place = (trl.value(t) + (trl.value(b) if outer else 0)) % size
         full = tree.with_leaves(place.reshape(1), 4.0)
         drawn = full.draw(count)
-        changed = (drawn.index % 8 + 1).floating() * 0.5  # sums of them are exact
+        changed = (drawn.index % 8 + 1).floating() * 0.5  # their sums are exact
         tree[(*outer, t + 1)] = full.with_leaves(drawn.index, changed)
         ctx.output("index", drawn.index)
         ctx.output("weight", drawn.weight(0.5))
@@ -167,7 +167,7 @@ def test_a_program_with_a_tree_runs(over: tuple[str, ...], executor: Any) -> Non
 
 @pytest.mark.parametrize("over", [("t",), ("b", "t")], ids=["one", "each its own"])
 def test_levels_are_written_in_place(over: tuple[str, ...]) -> None:
-    """Each is one array, and none is copied in the loop."""
+    """Each is one array, and the loop copies none."""
     program = remembering(1000, 16, 32, over).compile({"B": 2, "T": 40}, XLA)
     kept = {s.name: s for s in program.memory.stores.values() if s.name.startswith("level")}
     assert len(kept) == 6 and all(store.kind == "slot" for store in kept.values())

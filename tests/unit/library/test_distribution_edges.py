@@ -1,6 +1,6 @@
 """Values and gradients of distributions at infinite, extreme and masked parameters.
 
-The expected values are closed forms in float64, of the parameters as float32 holds them.
+Expected values are closed forms in float64 of the float32 parameters.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def logit_rows(count: int, size: int, seed: int) -> Array:
 
 
 def softmax(logits: Array) -> tuple[Array, Array]:
-    """The limits of the probabilities, and of their logarithms."""
+    """Return the limits of the probabilities and of their logarithms."""
     x = logits.astype(np.longdouble)
     certain = np.isposinf(x).any(-1, keepdims=True)
     x = np.where(certain, np.where(np.isposinf(x), 0, -INF), x)
@@ -43,7 +43,7 @@ def softmax(logits: Array) -> tuple[Array, Array]:
 
 
 def times(p: Array, x: Array) -> Array:
-    """p * x, and 0 if p vanishes in float32."""
+    """Return p * x, and 0 if p vanishes in float32."""
     return np.where(p < 1.2e-38, 0, p * np.where(p < 1.2e-38, 0, x))
 
 
@@ -53,7 +53,7 @@ def categorical(logits: Array, other: Array, a: Array) -> dict[str, Array]:
     chosen = np.arange(logits.shape[-1]) == a[..., None]
     entropy = -times(p, log_p).sum(-1)
     kl = times(p, np.where(p > 0, log_p, 0) - log_q).sum(-1)
-    free = ~np.isposinf(logits).any(-1, keepdims=True)  # certainty has no slope
+    free = ~np.isposinf(logits).any(-1, keepdims=True)  # certain outcomes have no slope
     return {
         "log_prob": np.where(chosen, log_p, 0).sum(-1),
         "entropy": entropy,
@@ -124,7 +124,7 @@ def expected() -> dict[str, Array]:
     for k, v in parts[0].items():
         other = parts[1][k]
         made[f"many {k}"] = v + other if v.ndim == 1 else np.concatenate([v, other], -1)
-    # a Bernoulli number is a choice between its logit and 0
+    # a Bernoulli variable is a categorical one with logits x and 0
     pairs = [np.stack([x, 0 * np.nan_to_num(x)], -1).astype(np.float64) for x in (SIGNS, NEAR)]
     for key, v in categorical(*pairs, (~YES).astype(int)).items():
         made[f"sign {key}"] = v.sum(-1) if key in ("log_prob", "entropy", "kl") else v[..., 0]
@@ -193,7 +193,7 @@ def test_normal_at_extreme_scales(executor: str) -> None:
 
 
 def test_normal_at_random_scales() -> None:
-    """The distance from the mean and the deviation have any exponents; infinite results have their sign."""
+    """Distance from the mean and deviation have any exponents; infinite results have the right sign."""
     rng, count = np.random.default_rng(5), 300
     apart = 10.0 ** rng.uniform(-37, 38, count) * rng.choice([-1, 0, 1], count, p=[0.4, 0.2, 0.4])
     log_std = rng.uniform(-200, 200, count)
@@ -233,7 +233,7 @@ def test_normal_at_random_scales() -> None:
 
 
 def test_infinite_divergences_have_gradients() -> None:
-    """They are those at the largest finite logarithm, and 0 at positions without probability."""
+    """They equal those at the largest finite logarithm, and 0 at positions without probability."""
     rng, count = np.random.default_rng(6), 60
     logits, other = (logit_rows(count, 5, seed) for seed in (7, 8))
     for rows in (logits, other):

@@ -1,4 +1,4 @@
-"""Distributions: densities, entropies, divergences and draws are those of SciPy."""
+"""Densities, entropies, divergences and draws of distributions, compared with SciPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import timerl_nb as trl
 from timerl_nb.base.errors import DomainError, ShapeError
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 
-# XLA draws from a kernel's distributions side by side; estimates take one after another
+# XLA draws from a kernel's distributions independently; estimates use one after another
 pytestmark = pytest.mark.filterwarnings("ignore:the program took .* bytes on the device")
 D = trl.distributions
 RNG = np.random.default_rng(0)
@@ -32,7 +32,7 @@ MEAN, LOG_STD = f32(0.5, -1.0, 2.0), f32(-0.5, 0.3, -2.0)
 ALPHA, BETA = f32(0.4, 1.5, 7.0, 120.0), f32(2.0, 0.9, 3.0, 60.0)
 
 Make = Callable[..., Any]
-# name: how it is made of its parameters, the parameters, those of another one, and a draw
+# name: constructor, parameters, those of another one, and a draw
 ROWS: dict[str, tuple[Make, list[np.ndarray], list[np.ndarray], np.ndarray]] = {
     "Categorical": (D.Categorical, [LOGITS], [OTHER], np.array([0, 4, 2, 2], np.int32)),
     "MultiCategorical": (
@@ -58,7 +58,7 @@ def log_softmax(x: Any) -> Any:
 
 
 def density(name: str, params: list[Any], a: Any) -> Any:
-    """The log-density in JAX, whose derivatives are compared."""
+    """Return the log-density in JAX, to compare derivatives."""
     match name:
         case "Categorical":
             return sum(log_softmax(params[0])[k, a[k]] for k in range(len(a)))
@@ -95,7 +95,7 @@ def entropy(name: str, params: list[np.ndarray]) -> float:
 
 
 def divergence(name: str, params: list[np.ndarray], others: list[np.ndarray]) -> float:
-    """E[log p - log q], by sums and by quadrature."""
+    """Return E[log p - log q], by sums and by quadrature."""
     match name:
         case "Categorical":
             p, q = log_softmax(params[0]), log_softmax(others[0])
@@ -108,18 +108,18 @@ def divergence(name: str, params: list[np.ndarray], others: list[np.ndarray]) ->
         case "Bernoulli":
             pairs = [np.stack([x[0], 0 * x[0]], -1) for x in (params, others)]
             return divergence("Categorical", [pairs[0]], [pairs[1]])
-        case "Normal" | "TanhNormal":  # which tanh does not change
+        case "Normal" | "TanhNormal":  # tanh does not change it
             pair = [known.norm(m, np.exp(s)) for m, s in (params, others)]
         case _:
             pair = [known.beta(*x) for x in (params, others)]
-    at = ((np.arange(50_000) + 0.5) / 50_000)[:, None]  # as often as they are likely
+    at = ((np.arange(50_000) + 0.5) / 50_000)[:, None]  # in proportion to their probabilities
     xs = pair[0].ppf(at)
     return float((pair[0].logpdf(xs) - pair[1].logpdf(xs)).mean(axis=0).sum())
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    """What the reference and both executors make of all of them, in one program."""
+    """Return results of the reference and both executors, for all distributions in one program."""
     with trl.Context("t") as ctx:
         for name, (make, given, others, a) in ROWS.items():
             params = [trl.constant(x) for x in given]

@@ -1,4 +1,4 @@
-"""Evaluation inside a program: it plays what was learnt, and leaves all else as it is."""
+"""Evaluation inside a program: plays the learned policy, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOUNDS = {"B": 4, "I": 10, "T": 16}
 
 
 def in_epochs() -> trl.Context:
-    """What learns several times from what was done, with one layer."""
+    """A program that learns several epochs per batch, with one layer."""
     with trl.Context("b", "i", "t", "e") as ctx:
         (b, B), (i, I), (t, T), (e, E) = ctx.dims
         ctx.fix(E, 2)
@@ -42,7 +42,7 @@ MAKERS: dict[str, Callable[[], trl.Context]] = {
 
 
 class Remembering(CartPole):
-    """Cart-pole whose first states can be asked for."""
+    """Cart-pole with recorded first states."""
 
     firsts: list[Any] = []
 
@@ -53,7 +53,7 @@ class Remembering(CartPole):
 
 
 def played(state: np.ndarray, act: Callable[[np.ndarray], Any], steps: int) -> float:
-    """The return of an episode of cart-pole from a state: Barto, Sutton and Anderson's equations."""
+    """Return the return of a cart-pole episode from a state, by the published equations."""
     x, v, angle, turning = state.astype(np.float64)
     total = 0.0
     for _ in range(steps):
@@ -85,7 +85,7 @@ def test_all_else_is_as_without(name: str, executor: str) -> None:
             np.testing.assert_array_equal(one[key], other[key])
     np.testing.assert_array_equal(have.coordinates["evaluation"]["i"], [3, 7])
     assert have["evaluation"].shape == (2,) and (have["evaluation"] > 1).all()
-    # it is held beside, not kept: no more than the episodes' own states
+    # it uses only the memory of the episodes' states
     assert program.memory.peak - without.memory.peak < 1000
     assert program.bounds == {**without.bounds, "EPISODE": 3, "STEP": 20}
 

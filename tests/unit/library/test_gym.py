@@ -1,4 +1,4 @@
-"""Gymnasium on the host: the same episodes as Gymnasium's own loop, whatever the options."""
+"""Gymnasium on the host: the episodes of Gymnasium's loop, under all options."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_wrong_environments(name: str, options: dict[str, Any], message: str) ->
 
 
 def test_no_two_environments_have_one_seed() -> None:
-    count = 200_000  # of so many words of 32 bits some five are equal
+    count = 200_000  # about five of so many 32-bit words coincide
     words = list(map(int, np.random.SeedSequence(SEED).generate_state(count)))
     assert len(set(words)) < count
     seeds = distinct_seeds(SEED, count)
@@ -115,7 +115,7 @@ def test_no_two_environments_have_one_seed() -> None:
 
 
 class Levers(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Three levers of 2, 3 and 4 positions: the reward is their sum, and is what is seen next."""
+    """Three levers of 2, 3 and 4 positions: the reward is their sum, and so is the observation."""
 
     observation_space = gymnasium.spaces.Box(0.0, 9.0, (1,), np.float32)
     action_space = gymnasium.spaces.MultiDiscrete([2, 3, 4])
@@ -159,7 +159,7 @@ def test_all_environments_are_closed_even_where_one_fails(monkeypatch: pytest.Mo
 
     def close(env: gymnasium.Wrapper[Any, Any, Any, Any]) -> None:
         closed.append(id(env))
-        if len(closed) == 2:  # the first is the one that tells the spaces
+        if len(closed) == 2:  # the first one reports the spaces
             raise OSError("no display")
 
     monkeypatch.setattr(gymnasium.wrappers.TimeLimit, "close", close)

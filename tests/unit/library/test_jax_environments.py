@@ -1,4 +1,4 @@
-"""Environments that are functions of JAX: our own, gymnax's and Brax's, step for step as these have them."""
+"""Environments as JAX functions (ours, gymnax's, Brax's), compared step by step with the originals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOUNDS = {"B": 3, "T": 14}
 
 
 class Counter(trl.env.JaxEnvironment):
-    """Counts by 1, or by 2 and a chance; terminates at 7; remembers more than it looks at."""
+    """Counts by 1, or by 2 and a random number; terminates at 7; its state exceeds its observation."""
 
     obs_space = trl.env.Box(0, 10, (2,))
     act_space = trl.env.Discrete(2)
@@ -52,7 +52,7 @@ class Counter(trl.env.JaxEnvironment):
 
 
 def played(env: Any, drawn: Sequence[Any] = ()) -> trl.Context:
-    """Actions that are drawn, all that a step says, and what is `drawn` on the way."""
+    """Return random actions, all outputs of steps, and the recorded draws."""
     with trl.Context("b", "t") as ctx:
         (b, _), (t, _) = ctx.dims
         o = trl.like(env.obs_space, domain=(b, t)).named("o")
@@ -167,7 +167,7 @@ def test_functions_that_are_no_environment_are_refused(how: str, text: str) -> N
 
 
 class Walk(trl.env.JaxEnvironment):
-    """Steps of the size of its action; the state could be taken for the action, and the other way round."""
+    """Steps of the size of the action; state and action have the same type, to detect an exchange."""
 
     obs_space = trl.env.Box(low=-1, high=1)
     act_space = trl.env.Box(low=-1, high=1)
@@ -235,7 +235,7 @@ def test_functions_of_another_signature_are_refused_at_their_line(
 
 
 class Pair(trl.env.Environment):
-    """An environment of ours whose state is two tensors."""
+    """One of our environments, with a state of two tensors."""
 
     obs_space = trl.env.Box(0, 10, ())
     act_space = trl.env.Discrete(2)
@@ -280,7 +280,7 @@ def test_a_library_that_is_not_there_is_named(family: str, monkeypatch: Any) -> 
 
 # --- gymnax and Brax, where they are ---------------------------------------------------------------
 
-# they are others': what they warn of is theirs
+# warnings of other libraries are not ours
 others = pytest.mark.filterwarnings("ignore")
 
 
@@ -294,7 +294,7 @@ def brax() -> Any:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The bits that environments draw for their keys."""
+    """Return the random bits for the environments' keys."""
     found: list[Any] = []
 
     def draw(*args: Any, **options: Any) -> Any:
@@ -306,12 +306,12 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def assert_steps(found: trl.Result, first: Any, step: Any, limit: int) -> None:
-    """Those of episodes that stand still once they are over, from the same bits and actions.
+    """Compare episodes without autoreset, given the same bits and actions.
 
     Args:
-        first: from a key, a state and its observation.
-        step: from a key, a state and an action the next state, its observation, the reward, and whether
-            the episode has terminated.
+        first: Maps a key to a state and its observation.
+        step: Maps key, state and action to the next state, its observation, the reward, and
+        termination.
     """
     first, step = jax.jit(first), jax.jit(step)
     key = partial(jax.random.wrap_key_data, impl="threefry2x32")
@@ -352,7 +352,7 @@ def test_steps_are_those_of_gymnax(name: str, limit: int, ends: bool, drawn: lis
 
 @others
 def test_episodes_end_where_those_of_gymnax_do() -> None:
-    """By its flag for both, at every step of batches that follow each other."""
+    """By its flag, at every step of consecutive batches."""
     made, params = gymnax().make("CartPole-v1")
     env = trl.env.make("gymnax.CartPole-v1", max_steps_in_episode=20)
     assert env.max_steps == 20 and trl.env.make("gymnax.CartPole-v1").max_steps == 500
@@ -450,7 +450,7 @@ def test_collecting_from_brax() -> None:
             elapsed += 1
             assert cut[t, env] == (elapsed == 3)
             elapsed = 0 if ended[t, env] or cut[t, env] else elapsed
-    assert np.abs(begun).max() <= 0.01 and len({*begun}) == len(begun)  # each of draws of its own
+    assert np.abs(begun).max() <= 0.01 and len({*begun}) == len(begun)  # each with separate draws
 
 
 @others

@@ -1,4 +1,4 @@
-"""Layers of networks: values and gradients are those of the same layer written in JAX."""
+"""Network layers: values and gradients equal those of JAX versions."""
 
 from __future__ import annotations
 
@@ -196,9 +196,9 @@ LAYERS: dict[str, tuple[tuple[int, ...], Any, Any, Any]] = {
 }
 
 
-@lru_cache(maxsize=1)  # a layer's options follow each other
+@lru_cache(maxsize=1)  # variants of a layer run one after the other
 def meant(name: str) -> tuple[trl.Program, dict[str, np.ndarray]]:
-    """A program of one layer, and its values and gradients by JAX."""
+    """Return a program of one layer, with JAX's values and gradients."""
     shape, make, ours, theirs = LAYERS[name]
     xs = np.random.default_rng(0).normal(size=(B, T, *shape)).astype(np.float32)
     with trl.Context("b", "t") as ctx:
@@ -387,6 +387,6 @@ def test_wrong_operands(name: str) -> None:
         x = trl.data(np.ones((2, 2, 4, 3), np.float32), domain=(t,))
         with pytest.raises(kind) as caught:
             write(x, t)
-    # the whole text shows this row
+    # the whole text has this row
     assert re.search(message, f"{caught.value.what} {caught.value.hint}")
     assert caught.value.origin.file == __file__

@@ -1,4 +1,4 @@
-"""`result.policy()`: what was learnt, called on arrays, and playing episodes."""
+"""`result.policy()`: a learned policy on arrays and in episodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cartpole() -> trl.env.Environment:
 
 @cache
 def run_of(name: str) -> trl.Result:
-    """A short run of an algorithm."""
+    """Return a short run of an algorithm."""
     few: dict[str, Any] = {"hidden": (8,)}
     walk = {"obs_shape": (3,), "max_steps": 5}
     ctx = {
@@ -50,7 +50,7 @@ def run_of(name: str) -> trl.Result:
 
 
 def values() -> trl.Context:
-    """Q-learning of one step, with a target network: a network of values, and two parameters."""
+    """One-step Q-learning with a target network: one value network with two sets of parameters."""
     with trl.Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, _) = ctx.dims
         env = trl.env.make("CartPole-v1", autoreset="next_step")
@@ -127,7 +127,7 @@ def test_draws_are_those_of_the_seed_and_the_place() -> None:
     policy = run_of("reinforce").policy()
     seen = np.tile(SEEN[:1], (500, 1))
     first = policy(seen, seed=5)
-    assert set(first.tolist()) == {0, 1}  # it has hardly learnt
+    assert set(first.tolist()) == {0, 1}  # it has hardly learned
     np.testing.assert_array_equal(policy(seen, seed=5), first)
     assert (policy(seen, seed=6) != first).any()
     assert policy(seen[0], seed=5) == first[0]
@@ -159,7 +159,7 @@ def test_arrays_of_pytorch() -> None:
 
 
 def test_arrays_that_are_exchanged_by_dlpack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As PyTorch's are, by a library that has nothing else in common with NumPy."""
+    """As from PyTorch, by a library that shares only this protocol with NumPy."""
 
     class Tensor:
         def __init__(self, inner: Any) -> None:
@@ -340,7 +340,7 @@ def test_networks_that_act_nowhere_are_refused_until_one_is_named() -> None:
 
 
 def test_a_result_is_a_value_still() -> None:
-    """It can be sent to another process, which has no networks."""
+    """It can be pickled for another process, without networks."""
     result = run_of("reinforce")
     again = pickle.loads(pickle.dumps(result))
     np.testing.assert_array_equal(again["return"], result["return"])
@@ -404,7 +404,7 @@ def test_an_act_that_uses_more_than_it_is_given() -> None:
 
 
 def test_running_statistics_and_several_choices() -> None:
-    """What is saved and not trained is a weight, too; each of several choices is its own."""
+    """Saved but untrained statistics are weights, too; each choice is independent."""
 
     class Net(trl.nn.Module):
         def __init__(self, i: Any) -> None:
@@ -437,7 +437,7 @@ def test_running_statistics_and_several_choices() -> None:
 
 @pytest.mark.parametrize("sample", [False, True])
 def test_episodes_are_those_of_gymnasium(sample: bool) -> None:
-    """Played by hand with the same actions, where nothing is drawn; else of like lengths."""
+    """Equal to manual play with the same actions if nothing is drawn; else of similar lengths."""
     policy = run_of("reinforce").policy()
     found = policy.evaluate("gym.CartPole-v1", episodes=4, seed=7, sample=sample)
     again = policy.evaluate("gym.CartPole-v1", episodes=4, seed=7, sample=sample)

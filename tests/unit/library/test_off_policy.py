@@ -1,4 +1,4 @@
-"""DQN and DDPG in the form of windows: their parts by plain loops, their runs by the reference, and learning."""
+"""DQN and DDPG in window form: parts compared with loops, runs with the reference, and learning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GAMMA = 0.9
 
 
 def played(steps: int) -> dict[str, np.ndarray]:
-    """Short episodes of random actions: each step, and the transition of several steps that ends there."""
+    """Short episodes of random actions; returns each step, and the n-step transition that ends there."""
     with trl.Context("b", "t") as ctx:
         (b, _), (t, _) = ctx.dims
         env = trl.env.make("CartPole-v1", autoreset="same_step", max_steps=13)
@@ -96,7 +96,7 @@ def test_targets_follow_networks() -> None:
 
 @pytest.mark.parametrize("alpha", [None, 0.7])
 def test_what_is_remembered_is_from_the_window(alpha: float | None) -> None:
-    """And with priorities what was wrong is drawn more often, by as much as it was."""
+    """With priorities, entries are drawn in proportion to their errors."""
     length, steps, T, count = 5, 2, 40, 400
     with trl.Context("b", "t") as ctx:
         (b, _), (t, _) = ctx.dims
@@ -115,7 +115,7 @@ def test_what_is_remembered_is_from_the_window(alpha: float | None) -> None:
     if alpha is None:
         assert (found["weight"] == 1.0).all()
         return
-    # a new one has the greatest error so far; of the others it is known
+    # a new entry has the maximal error so far; the errors of others are known
     when, k = found["when"][:, 30:], np.arange(30, T)[:, None]
     known = when < k - steps + 1
     wrong = (when % 4 == 0) & known
@@ -148,7 +148,7 @@ def test_algorithms_are_what_the_reference_says(name: str, options: dict[str, An
 
 
 def test_memory_is_that_of_the_window() -> None:
-    """But for what is returned, whatever T is."""
+    """Except for outputs, memory does not depend on T."""
     ctx = trl.algorithms.dqn(hidden=(8,), length=60, batch=2, steps=3, alpha=0.6)
     found = dict[int, Any]()
     for T in (70, 500):
@@ -159,7 +159,7 @@ def test_memory_is_that_of_the_window() -> None:
         returned = [s for s in stores if s.kind == "point"]
         assert len(returned) == 3 and all(s.most == T for s in returned)
         rings = {s.size for s in stores if s.kind == "ring"}
-        assert rings == {2, 3, 60, 62}, rings  # rows, where they end and where they began
+        assert rings == {2, 3, 60, 62}, rings  # rows: end and start states
         found[T] = lowered.layout.nbytes - sum(s.most * s.nbytes for s in returned)
     assert found[70] == found[500]
 

@@ -1,4 +1,4 @@
-"""The policy of a program outside of it: the program's own actions, by every exit, for the same random bits."""
+"""Extracted policies: the program's actions through every exit, for the same random bits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCALE = np.array([1.0, 0.5, 3.0, -2.0], np.float32)
 
 
 class Writing:
-    """A program in the making: dimensions, the environment, and a slowly learning network."""
+    """Program under construction: dimensions, environment, and a slowly learning network."""
 
     statistics: tuple[Any, ...] = ()
 
@@ -71,7 +71,7 @@ def mirrored(w: Writing) -> None:
 
 
 def normalised(w: Writing) -> None:
-    """By the mean and the variance of each iteration's observations."""
+    """Normalised by the mean and the variance of each iteration's observations."""
     mean = trl.tensor((4,), domain=(w.i,)).named("mean")
     var = trl.tensor((4,), domain=(w.i,)).named("var")
     n = ((w.o - mean) / (var + 1e-4).sqrt()).clip(-2.0, 2.0)
@@ -96,7 +96,7 @@ def clamped(w: Writing) -> None:
 
 
 def sliced(w: Writing) -> None:
-    """A window from the third step on, and the observation before it."""
+    """A window from the third step on, and the previous observation."""
     frames = trl.tensor((4,), domain=(w.b, w.i, w.t)).named("frames")
     frames[w.t >= 2] = w.o[w.b, w.i, w.t - 2 : w.t + 1].sum(axis=0)
     frames[w.t < 2] = 3.0 * w.o
@@ -105,7 +105,7 @@ def sliced(w: Writing) -> None:
 
 
 def averaged(w: Writing) -> None:
-    """Over windows that are shorter at first."""
+    """Means over windows, shorter at first."""
     recent = w.o[w.b, w.i, trl.max(w.t - 2, 0) : w.t + 1]
     a = w.dnn.sample(recent.mean(axis=0) + recent.max(axis=0))
     w.acts(a, w.dnn.log_prob(a))
@@ -119,7 +119,7 @@ def masked(w: Writing) -> None:
 
 
 def tempered(w: Writing) -> None:
-    """By a falling temperature."""
+    """A falling temperature."""
     heat = trl.tensor((), domain=(w.i,)).named("heat")
     heat[0], heat[w.i + 1] = 3.0, 0.5 * heat
     dist = trl.distributions.Categorical(w.dnn(w.o).logits / heat)
@@ -137,7 +137,7 @@ def remembering(w: Writing) -> None:
 
 
 def knowing_what_it_did(w: Writing) -> None:
-    """By its last action, the reward for it, and how many steps there were."""
+    """Depends on the last action, its reward, and the number of steps."""
     did = trl.tensor((), "i32", domain=(w.b, w.i, w.t)).named("did")
     got = trl.tensor((), domain=(w.b, w.i, w.t)).named("got")
     more = trl.stack([did.floating(), got, trl.value(w.t).floating() / 10.0, 0.0 * got])
@@ -148,7 +148,7 @@ def knowing_what_it_did(w: Writing) -> None:
 
 
 def relative(w: Writing) -> None:
-    """To the beginning of the episode."""
+    """Relative to the start of the episode."""
     a = w.dnn.sample(w.o - 0.5 * w.o[w.b, w.i, 0])
     w.acts(a, w.dnn.log_prob(a))
 
@@ -167,7 +167,7 @@ def drawn_by_hand(w: Writing) -> None:
 
 
 def two_networks(w: Writing) -> None:
-    """A mean of two networks' logits, one of them constant."""
+    """The mean of two networks' logits; one network is constant."""
     first = w.dnn.with_values({p.name: p[0] + 0.3 for p in w.dnn.params})
     dist = trl.distributions.Categorical(w.dnn(w.o).logits + first(w.o).logits)
     a = dist.sample()
@@ -175,7 +175,7 @@ def two_networks(w: Writing) -> None:
 
 
 def in_two_steps(w: Writing) -> None:
-    """A drawn choice, and an action drawn under this choice."""
+    """A random choice, and an action drawn given this choice."""
     option = trl.distributions.Categorical(w.dnn(w.o).logits)
     k = option.sample()
     dist = trl.distributions.Categorical(w.dnn(w.o * (1.0 + k.floating())).logits)
@@ -213,7 +213,7 @@ def program_of(write: Callable[[Writing], None], env: Any = None, **options: Any
 
 
 class Outside:
-    """A policy with the program's own random bits."""
+    """A policy with the program's random bits."""
 
     def __init__(self, program: trl.Program, policy: LearntPolicy, how: How) -> None:
         self.graph = policy.graph(how)
@@ -281,7 +281,7 @@ def clipped_and_rescaled(w: Writing) -> None:
 
 
 def gaussian_by_hand(w: Writing) -> None:
-    """Noise of a learnt size is the policy's own."""
+    """Noise with a learned scale is part of the policy."""
     mean = w.dnn(w.o).mean
     spread = trl.parameter(np.full(1, -0.5, np.float32), domain=(w.i,), name="spread")
     w.acts(mean + spread.exp() * trl.random.normal((1,), domain=(w.b, w.i, w.t)))
@@ -352,11 +352,11 @@ def test_ddpg_acts_by_its_actor_and_explores_where_asked() -> None:
     assert abs((explored - made)[inside].std() - 0.4) < 0.05  # of 2 * 0.2
     later, _ = policy(seen, state, seed=4, explore=True)
     both = np.corrcoef((explored - made)[inside], (later - made)[inside])[0, 1]
-    assert 0.35 < both < 0.65  # half of the noise lasts
+    assert 0.35 < both < 0.65  # half of the noise persists
 
 
 def sticky(w: Writing) -> None:
-    """Random actions among the legal ones, for as long as chance says."""
+    """Repeated random legal actions of random duration."""
     legal = trl.stack([w.o.take(1) < 0.2, w.o.take(1) > -0.2])
     best = trl.where(legal, w.dnn(w.o).logits, -1e9).argmax(-1)
     any_legal = trl.distributions.Categorical(trl.where(legal, 0.0, -1e9)).sample()
@@ -438,7 +438,7 @@ def test_evaluation_on_the_way_plays_the_same(name: str) -> None:
     ],
 )
 def test_a_collector_acts_as_the_program(name: str, how: str) -> None:
-    """Through the ends of episodes: the state begins anew."""
+    """Across the ends of episodes: the state is reset."""
     program = program_of(CARTPOLE[name], critic=True)
     result = program.execute(seed=5, progress=False)
     policy = result.policy()
@@ -488,14 +488,14 @@ def test_checkpoints_hold_the_statistics_of_their_iteration(tmp_path: Path) -> N
     with trl.Context("i") as other:
         ((i, _),) = other.dims
         dnn = trl.DNNBuilder(domain=(i,)).from_env(w.env.unstarted(), hidden=[8]).build()
-        dnn.load(tmp_path / "i=2.safetensors")  # the network alone
+        dnn.load(tmp_path / "i=2.safetensors")  # only the network
         other.output("w", dnn.actor.weight)
     loaded = other.compile({"I": 1}).execute(progress=False)
     np.testing.assert_array_equal(loaded["w"][0], policy.weights["actor.weight"])
 
 
 class Choosing(trl.env.Environment):
-    """Two choices at once for three numbers."""
+    """Two simultaneous choices for three numbers."""
 
     obs_space = trl.env.spaces.Box(-1, 1, (3,))
     act_space = trl.env.spaces.MultiDiscrete((2, 3))

@@ -1,4 +1,4 @@
-"""Steps of environments: flags for each environment, and means over the living ones."""
+"""Environment steps: flags for each environment, and means over the running ones."""
 
 from __future__ import annotations
 

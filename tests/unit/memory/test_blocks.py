@@ -1,4 +1,4 @@
-"""Blocks: what is read in slices lies in one array, which kernels write in place and cut inside."""
+"""Stores of values read in slices: one array, written in place, and sliced inside kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAIN = trl.Options(vectorize=False, lift=False, accumulate=False)
 
 
 def sequence(ctx: trl.Context, t: Any) -> trl.RecurrentTensor:
-    """Something that is computed step by step."""
+    """A step-by-step recurrence."""
     x = trl.tensor((2,), domain=(t,))
     x[0] = trl.ones((2,))
     x[t + 1] = (x * 0.9 + 0.1).sin()
@@ -28,7 +28,7 @@ def sequence(ctx: trl.Context, t: Any) -> trl.RecurrentTensor:
 
 
 def written(read: str, bounds: dict[str, int]) -> tuple[trl.Context, trl.Program]:
-    """A program that reads a sequence in the way that `read` says."""
+    """Return a program with the reads of a recurrence written by `read`."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = sequence(ctx, t)
@@ -46,7 +46,7 @@ def of(program: trl.Program, name: str) -> Any:
     [
         ("x[0:T].sum(axis=0)", 7),
         ("x[0:t + 1].sum(axis=0)", 7),
-        ("x[t:T].discounted_sum(0.5)", -1),  # each is let go while the results pile up
+        ("x[t:T].discounted_sum(0.5)", -1),  # each value is freed while the results accumulate
         ("x[t:T].max(axis=0) + x[0:t + 1].min(axis=0)", 7),
         ("x[1:T - 1].sum(axis=0) + x[2:T].sum(axis=0)", 6),
         ("x[trl.max(t - 3, 0):t + 1].sum(axis=0)", 0),
@@ -95,7 +95,7 @@ def test_a_merge_is_read_in_runs_of_its_branches() -> None:
 @pytest.mark.parametrize("executor", ["interpret", "xla"])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_run_that_goes_backwards_is_none(count: int, executor: str) -> None:
-    """But of one value: it has no direction."""
+    """A block has one direction; a reversed loop needs none, except for a single value."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, T) = ctx.dims
         x, y = (trl.tensor((2,), domain=(i, t)) for _ in range(2))
@@ -139,7 +139,7 @@ def test_monte_carlo_gathers_nothing() -> None:
 
 
 def test_a_block_is_written_in_place() -> None:
-    """The array that held a block is given up for the next: nothing is copied, whatever T is."""
+    """The array of a block is donated to the next: no copy, for any T."""
     program = reinforce(hidden=()).compile({"B": 4, "I": 1, "T": 30})
     run = Run(program.executable, 0)
     before: dict[str, jax.Array] = {}

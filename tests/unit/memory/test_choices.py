@@ -1,4 +1,4 @@
-"""What passes could have done: candidates, their forecasts, budgets, and the reasons given."""
+"""Search over pass decisions: candidates, forecasts, budgets, and reasons."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_forecasts_are_what_comes_of_the_program(window: int | None) -> None:
     assert isinstance(kept, Forecast) and isinstance(whole, Forecast)
     if window is not None:
         assert kept.peak < whole.peak and kept.launches > whole.launches
-    # another compilation comes to what the forecast said
+    # a second compilation agrees with the forecast
     none = choice["none"].forecast
     stepwise = program.with_options(vectorize=("b",))
     assert isinstance(none, Forecast)
@@ -129,12 +129,12 @@ def test_a_small_budget_cuts_into_blocks() -> None:
     assert small.memory.needed <= budget
     passes = [one for one in small.stages.values() if one.rewritten and one.choices]
     searched = [one.name for one in passes if not one.known]
-    assert searched == ["vectorize"]  # the search's seconds are its own
+    assert searched == ["vectorize"]  # timings of the search differ
     assert isinstance(choice.taken.forecast, Forecast)
     assert choice.taken.forecast.peak == small.memory.peak
     assert "t_block" in small.fused.dims
     assert_same(program.execute(seed=1), small.execute(seed=1), "in blocks")
-    # other bounds, other choices, and another plan than the search's last
+    # other bounds give other choices, and a plan that differs from the search's last
     short = small.with_bounds({"T": 8})
     assert "t_block" not in short.fused.dims and short.memory.bounds == short.bounds
     assert small.with_options(device_memory=budget).memory is small.memory
@@ -144,7 +144,7 @@ def test_a_small_budget_cuts_into_blocks() -> None:
 def test_what_is_kept_instead_of_being_computed_again_is_told_with_the_memory(
     tmp_path: Path,
 ) -> None:
-    """A pass that is left out has no stage of its own to say so."""
+    """A disabled pass has no stage to explain itself."""
     program = compiled()
     small = program.with_options(device_memory=leaving(program, 0.7))
     assert "rematerialize" not in small.stages
@@ -156,7 +156,7 @@ def test_what_is_kept_instead_of_being_computed_again_is_told_with_the_memory(
     (shown,) = StepsView.from_stage(small.stages["memory"]).choices
     assert [(way.name, way.taken) for way in shown.candidates] == [("keep", True), ("again", False)]
     assert choice.what in small.export_html(tmp_path / "page").read_text()
-    # nothing was chosen without a budget, nor where the options leave one way
+    # no choice without a budget, nor if the options leave one alternative
     assert program.stages["memory"].choices == ()
     kept = small.with_options(rematerialize=False)
     assert kept.stages["memory"].choices == ()
@@ -189,7 +189,7 @@ def test_what_fits_is_left_whole() -> None:
 
 
 def test_a_budget_that_is_enough_changes_nothing() -> None:
-    """What passes choose for speed, by what memory costs, is tried first; nothing else, where it fits."""
+    """The fastest decisions are tried first; if they fit, nothing else is."""
     bounds = {"B": 256, "I": 2, "T": 250}
     program = reinforce(hidden=(64, 64)).compile(bounds, trl.Options(executor="xla"))
     assert any(how.startswith("in blocks") for how in program.memory.saved_by)
@@ -207,7 +207,7 @@ def test_a_budget_that_is_enough_changes_nothing() -> None:
 
 
 def test_what_speed_leaves_whole_is_cut_within_a_budget() -> None:
-    """Blocks of the very graph that is chosen for speed alone, also where nothing runs one by one."""
+    """The tiles belong to the graph chosen for speed, even without sequential loops."""
     options = trl.Options(executor="xla", rematerialize=False)
     program = reinforce(hidden=(16,)).compile({"B": 8, "I": 2, "T": 200}, options)
     budget = leaving(program, 0.6)
@@ -261,13 +261,13 @@ def test_a_trial_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Fuse, "run", counted)
     program = compiled(4)
-    assert len(seen) == 1  # everything over t is kept: the trial's schedule is the program's
+    assert len(seen) == 1  # everything over t is stored: the trial's schedule is the program's
     str(choice_over(program, "t"))
-    assert len(seen) == 2  # that of `all`: the others are known
+    assert len(seen) == 2  # that of `all`: the others are cached
 
 
 def test_a_hopeless_budget_is_refused_with_what_would_do() -> None:
-    """A parameter alone is larger; what is named is the least that the search finds, and does."""
+    """One parameter exceeds the budget; the named budget is the search's minimum, and suffices."""
     ctx = reinforce(hidden=(32, 32))
     with pytest.raises(BudgetError) as caught:
         ctx.compile(BOUNDS, trl.Options(device_memory=1000))
@@ -304,7 +304,7 @@ def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
 def test_what_waits_for_the_returns_is_known_before_anything_is_fused(
     options: dict[str, Any],
 ) -> None:
-    """The activations of all steps are there with the returns, be they learnt from block by block."""
+    """All activations are alive when the returns are computed, whether learning is tiled or not."""
     bounds = {"B": 8, "I": 2, "T": 40}
     found = trl.Options(swap=False, **options)
     program = reinforce(hidden=(32, 32)).compile(bounds, found)
@@ -316,7 +316,10 @@ def test_what_waits_for_the_returns_is_known_before_anything_is_fused(
 
 @pytest.mark.parametrize("every", [False, True])
 def test_what_a_short_slice_reads_again_and_again_counts_once(every: bool) -> None:
-    """Of a merge's values some are one, and nothing is gathered: found by random programs."""
+    """Values of a merge may be one value, and nothing is gathered.
+
+    Regression from random programs.
+    """
     options = trl.Options(simplify=False, accumulate=False) if every else None
     for length, least in ((6, 1), (40, 40)):
         with trl.Context("t") as ctx:
@@ -363,7 +366,7 @@ def test_the_cost_of_a_product() -> None:
 def test_another_budget_is_searched_with_what_is_known_of_the_graphs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No graph is scheduled or planned again, so that a hundred budgets leave no more behind than a few."""
+    """No graph is rescheduled or replanned, so memory does not grow with the number of budgets."""
     program = compiled()
     asked: list[str] = []
     for module, name in ((trial, "find_schedule"), (place, "find_lifetimes")):
@@ -383,14 +386,14 @@ def test_another_budget_is_searched_with_what_is_known_of_the_graphs(
 
     first = sum(fitted(share) for share in (0.8, 0.6, 0.4))
     then = [fitted(share) for share in (0.79, 0.59, 0.39)]
-    # what is taken is planned for its loops
+    # the chosen graph is planned for its loops
     assert first > 20 and max(then) <= 2, (first, then)
 
 
 def test_few_blocks_are_scheduled_for_the_largest_that_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Largest first, once something fits: of most smaller ones it is known then that they are slower."""
+    """Largest tile first: once one fits, most smaller ones are known to be slower."""
     bounds = {"B": 8, "I": 2, "T": 200}
     program = reinforce(hidden=(16,)).compile(bounds, trl.Options(executor="xla"))
     scheduled, fitting = tried_schedules(monkeypatch), list[int]()

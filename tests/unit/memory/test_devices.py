@@ -1,4 +1,4 @@
-"""Data parallelism: the numbers of one device, and half of every divided buffer on each of two."""
+"""Data parallelism: results of one device, and half of every sharded buffer on each of two."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_worker_in_three_sees_two_devices(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_of_many_ways_each_program_is_tried_in_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All come up among the programs, and all of one program's with as many seeds."""
+    """Each way is tried with some programs, and each program in all ways over several seeds."""
     ways, one = range(6), list[int]()
     assert [tried(ways, 2, turn) for turn in range(4)] == [[0, 3], [1, 4], [2, 5], [0, 3]]
     assert tried(ways, 4, 1) == [1, 2, 4, 5] and tried(ways, 9, 0) == list(ways)
@@ -51,7 +51,7 @@ def test_each_worker_begins_with_what_takes_long(count: int) -> None:
     others = [f"{k}" for k in range(50)]
     order, shares = dealt(groups, others, count), list[list[str]]()
     assert sorted(order) == sorted([*others, *(one for group in groups for one in group)])
-    for left in range(count, 0, -1):  # as pytest-xdist deals them out
+    for left in range(count, 0, -1):  # as pytest-xdist distributes them
         size = len(order) // left
         shares, order = [*shares, order[:size]], order[size:]
     firsts = [share[0] for share in shares]
@@ -70,7 +70,7 @@ def test_jax_remembers_how_very_many_functions_are_called() -> None:
 
 
 def test_a_thread_keeps_a_context_for_many_lowerings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And lowers the same as in one of its own."""
+    """Lowering in the shared context equals lowering in a fresh one."""
     from jax._src.interpreters import mlir
 
     def contexts(count: int) -> list[object]:
@@ -80,7 +80,7 @@ def test_a_thread_keeps_a_context_for_many_lowerings(monkeypatch: pytest.MonkeyP
         mine, theirs = contexts(2 * LOWERINGS), other.submit(contexts, 2 * LOWERINGS).result()
     assert len(set(mine)) in (2, 3) and len(set(theirs)) == 2 and not set(mine) & set(theirs)
 
-    def lowered() -> str:  # a function of its own, of which JAX knows nothing yet
+    def lowered() -> str:  # a new function, unknown to JAX
         function = lambda x: jax.lax.fori_loop(0, 3, lambda _, y: jax.numpy.sin(y) * x, x)  # noqa: E731
         return jax.jit(function).lower(1.0).as_text()
 
@@ -95,8 +95,8 @@ def test_a_thread_keeps_a_context_for_many_lowerings(monkeypatch: pytest.MonkeyP
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a process with two devices finds, which one worker of a session asks for all."""
-    folder = Path(os.environ[SHARED])  # none where the session is told to share nothing
+    """Return the results of a process with two devices; one worker computes all for the session."""
+    folder = Path(os.environ[SHARED])  # none if the session shares nothing
     folder = folder if folder.is_dir() else tmp_path_factory.mktemp("devices")
     with (folder / "two_devices.json").open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -148,7 +148,7 @@ def _part(shape: list[int], axis: int | None) -> list[int]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_devices_tell_each_other_sums_alone(found: dict[str, Any], name: str) -> None:
-    """Nothing that is divided is put together again, weights' gradients included."""
+    """No sharded array is gathered, including weights' gradients."""
     assert found["programs"][name]["said"] == ["all-reduce"]
 
 
@@ -186,7 +186,7 @@ def test_what_a_refusal_names_runs(found: dict[str, Any]) -> None:
 
 
 def test_a_budget_bounds_the_share_of_each_device(found: dict[str, Any]) -> None:
-    """The sum of all shares is larger; one device alone keeps to it in a loop."""
+    """The sum of all shares is larger; a single device fits by looping."""
     least = found["least"]
     assert least["shares"] == least["named"] and sum(least["parts"]) == least["needed"]
     assert least["alone"] == "nothing"
@@ -200,7 +200,7 @@ def test_a_budget_bounds_the_share_of_each_device(found: dict[str, Any]) -> None
 def test_each_device_goes_round_blocks_of_its_points(
     found: dict[str, Any], name: str, said: list[str]
 ) -> None:
-    """Seven points in blocks of three, draws and given arrays among what they read; only a mean is told."""
+    """Seven points in tiles of three, with draws and given arrays; devices exchange only a mean."""
     one = found["tiled"][name]
     assert one["tiles"] == ["3 blocks of 3 points of b, the last of 1, on each of 2 devices"]
     assert one["tiles"][0] in one["how"]
@@ -221,7 +221,7 @@ def test_the_host_is_given_what_lies_in_parts(found: dict[str, Any]) -> None:
 
 
 def test_environments_are_shared_among_devices(found: dict[str, Any]) -> None:
-    """The same batch, put together on one device, which takes a copy of each array in it."""
+    """The batch is assembled on one device, which copies each array."""
     one = found["tiled"]["collected"]
     assert one["apart"] <= 1 and one["devices"] == 1
     assert (one["counts"]["calls"], one["counts"]["copies"]) == (1, 9)
@@ -273,7 +273,7 @@ def test_more_devices_than_there_are() -> None:
 
 
 def beginning(count: int, folder: Path) -> subprocess.Popen[str]:
-    """A process that sees so many devices."""
+    """Start a process with some devices."""
     environment = {"XLA_FLAGS": settings(count), "TIMERL_CACHE": str(folder)}
     return subprocess.Popen(
         [sys.executable, "-m", "tests.visible_devices"],
@@ -286,7 +286,7 @@ def beginning(count: int, folder: Path) -> subprocess.Popen[str]:
 
 
 def test_one_cache_serves_any_number_of_devices(tmp_path: Path) -> None:
-    """At once, one after the other, and whichever device is the default one."""
+    """Concurrently, one after the other, and with any default device."""
     tmp_path.chmod(0o700)
     found: list[dict[str, Any]] = []
     for counts in ((2, 1), (1, 2)):

@@ -1,4 +1,4 @@
-"""Donation: what dies with a kernel gives it its memory, and nothing else does."""
+"""Donation: a kernel reuses the memory of operands that die with it, and no other memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAIN = trl.Options(vectorize=False, lift=False, accumulate=False)
 
 
 class Watch:
-    """Runs a program, and looks at the arrays that each kernel is given before and after."""
+    """Run a program, and inspect each kernel's arguments before and after."""
 
     def __init__(self, executable: Executable) -> None:
         self.executable = executable
@@ -55,7 +55,7 @@ def test_what_is_taken_over_is_really_given_up(window: int | None) -> None:
     assert len(given) >= 3 * len(program.execute().parameters)  # with both moments of Adam
     watch = Watch(program.executable)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # JAX warns of donations that it cannot use
+        warnings.simplefilter("error")  # JAX warns of unusable donations
         watch.run()
     assert sum(watch.given.values()) > len(given)
 
@@ -99,7 +99,7 @@ def reasons(program: trl.Program) -> set[str]:
 
 
 def recurrence(read: Any, **outputs: Any) -> trl.Program:
-    """s[t + 1] = read(s, x), where x is a tensor of its own at every step."""
+    """s[t + 1] = read(s, x), with another tensor x at every step."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         s = trl.tensor((2,), domain=(t,))
@@ -130,7 +130,7 @@ def test_slices_and_sums_are_not_taken_over() -> None:
 
 
 def test_what_a_user_looks_at_stays() -> None:
-    """Values that a stepped run has shown are not overwritten by what runs next."""
+    """Values shown by a stepped run are not overwritten later."""
     program = reinforce(hidden=()).compile(BOUNDS)
     seen: list[tuple[np.ndarray, np.ndarray]] = []
     while program.step(seed=0) is not None:

@@ -1,4 +1,4 @@
-"""Refusals of budgets name the least memory of all single options, and XLA's own figures confirm it."""
+"""Budget refusals name the minimal memory over all single options; XLA's figures confirm it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def windowed() -> Made:
 
 
 def least(made: Made, **options: Any) -> int | None:
-    """The bytes named by the refusal of a tiny budget; None for no program under these options."""
+    """Return the bytes named by the refusal of a tiny budget; None if the options exclude every program."""
     ctx, bounds = made
     with pytest.raises(trl.errors.TimeRLError) as caught:
         ctx.compile(bounds, trl.Options(device_memory=1, executor="interpret", **options))
@@ -82,7 +82,7 @@ def test_no_single_option_needs_less_than_a_refusal_names(program: Callable[[], 
     assert named is not None
     dims = [dim.name for dim in made[0].compile(made[1]).pdg.dims]
     options: list[dict[str, Any]] = [{"vectorize": False}, *({"vectorize": (d,)} for d in dims)]
-    if len(dims) < 3:  # of programs with more, passes are not left out
+    if len(dims) < 3:  # larger programs do not try disabling passes
         left_out = ("lift", "fuse", "contract", "accumulate", "simplify", "trial", "donate")
         options += [{one: False} for one in left_out]
         options += [{"rematerialize": True}, {"incrementalize": 1}]
@@ -106,7 +106,7 @@ def drawn(count: int) -> Made:
 
 
 def filtered(count: int) -> Made:
-    """A convolution as an output, for which XLA takes three arrays more than are estimated."""
+    """A convolution as an output: XLA uses three arrays more than estimated."""
     with trl.Context("i", "b") as ctx:
         (i, _), (b, _) = ctx.dims
         x = trl.random.uniform((1, 30, 30), domain=(i, b))
@@ -119,7 +119,7 @@ def test_a_search_goes_on_with_the_bytes_that_xla_states() -> None:
     whole = ctx.compile(bounds, trl.Options(executor="xla"))
     lowered = whole.executable.xla_program
     assert lowered is not None
-    # the estimate lies far below the figure of XLA, so the first decision exceeds this
+    # the estimate is far below XLA's figure, so the first decision exceeds this
     budget = (whole.memory.needed + lowered.total_bytes) // 2
     assert whole.memory.needed < budget < lowered.total_bytes
     program = ctx.compile(bounds, trl.Options(executor="xla", device_memory=budget))

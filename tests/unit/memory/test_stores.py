@@ -1,4 +1,4 @@
-"""Stores: which kind each tensor gets, and that rings are as small as they can be."""
+"""Stores: the kind chosen for each tensor, and minimal ring sizes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def live_pairs(span: Span) -> list[tuple[int, int]]:
 
 @st.composite
 def spans(draw: st.DrawFn) -> Span:
-    """Values over (i, t) that are born one by one, in some order, and live for a while."""
+    """Values over (i, t) with random order of birth and lifetime."""
     shape = draw(st.tuples(st.integers(1, 3), st.integers(1, 8)))
     points = np.argwhere(np.ones(shape))
     born = np.arange(len(points)) * draw(st.sampled_from([1, 2]))
@@ -66,7 +66,7 @@ def test_a_ring_keeps_live_values_apart_and_no_shorter_one_does(span: Span) -> N
 
 @st.composite
 def ranges(draw: st.DrawFn) -> LiveRanges:
-    """Values over (b, t), and from when until when each is there; some are only made."""
+    """Values over (b, t) with live ranges; some are never read."""
     count = draw(st.integers(1, 9))
     points = draw(
         st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 30)), min_size=count, max_size=count)
@@ -93,7 +93,7 @@ def test_reach_is_the_greatest_distance_of_two_that_are_there_at_once(
 
 
 def test_a_ring_much_longer_than_what_is_there_at_once_is_found() -> None:
-    """Pairs of values at every distance up to twelve: no shorter ring keeps all of them apart."""
+    """Pairs of values at every distance up to twelve: no shorter ring is conflict-free."""
     at = np.array([x for d in range(1, 13) for x in (20 * d, 20 * d + d)])[:, None]
     born = np.arange(24)
     apart_by = LiveRanges(at, born, 2 * (born // 2) + 2)
@@ -124,7 +124,7 @@ def test_why_each_store_is_what_it_is() -> None:
 
 
 def seen_while_stepping(program: trl.Program) -> dict[tuple[str, object], np.ndarray]:
-    """Every value that a stepped run ever shows, by name and point."""
+    """Return every value shown by a stepped run, by name and point."""
     seen: dict[tuple[str, object], np.ndarray] = {}
     while program.step(seed=0) is not None:
         for name, values in program.stores.items():

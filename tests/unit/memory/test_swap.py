@@ -1,4 +1,4 @@
-"""Swapping under a device budget: the same results below it, as predicted; or an error beforehand."""
+"""Swapping under a device budget: same results, peak as predicted, or an early error."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_n_step_needs_no_swapping_where_monte_carlo_does() -> None:
 
 
 def test_blocks_are_fetched_at_once() -> None:
-    """Values that leave one by one return together where one statement reads several."""
+    """Values swapped out one by one return together for a statement that reads several."""
     with trl.Context("k", "t") as ctx:
         (k, K), (t, T) = ctx.dims
         x = trl.tensor((64,), "f32", domain=(t,)).named("x")
@@ -124,7 +124,7 @@ def test_blocks_are_fetched_at_once() -> None:
 
 
 def test_large_values_leave_while_others_are_computed() -> None:
-    """Where there is room for it, they stay on the device until they are copied."""
+    """With enough room, they stay on the device until copied."""
     with trl.Context("t") as ctx:
         ((t, _),) = ctx.dims
         x = trl.tensor((1 << 14,), "f32", domain=(t,))
@@ -248,7 +248,7 @@ def test_a_budget_decides_what_is_vectorised() -> None:
 def test_large_observations_are_planned_in_seconds() -> None:
     """256 environments, 3 x 256 x 256 observations, 1,000 steps: planned, not run.
 
-    What there is room for stays.
+    Observations that fit stay on the device.
     """
     bounds = {"B": 256, "I": 100, "T": 1000}
     options = trl.Options(vectorize=("b",), device_memory="2GiB")
@@ -274,7 +274,7 @@ def test_what_never_runs_has_nothing_to_swap() -> None:
 
 
 def ending_sums(at_most: int, **options: Any) -> trl.Program:
-    """A recurrence two steps back that ends where a condition holds."""
+    """A recurrence two steps back that ends at a condition."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = trl.random.normal((2,), domain=(t,))
@@ -287,7 +287,7 @@ def ending_sums(at_most: int, **options: Any) -> trl.Program:
 
 
 def test_gaps_are_those_of_the_ceiling_where_a_dimension_ends_early() -> None:
-    """A value that outlives the run has one last use, whatever the length turns out to be."""
+    """A value that outlives the run has a single last use, for any length."""
     program = ending_sums(3)
     classes = program.memory.swap_search.classes(Slack(0, 0))
     last: dict[str, list[int]] = {}
@@ -301,7 +301,7 @@ def test_gaps_are_those_of_the_ceiling_where_a_dimension_ends_early() -> None:
 
 
 def test_nothing_is_late_where_a_dimension_ends_early() -> None:
-    """What leaves is gone when the next point runs, even if all that lay between never does."""
+    """Swapped-out values are gone when the next point runs, even if intermediate points never run."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = trl.random.normal(domain=())

@@ -1,4 +1,4 @@
-"""Swapping where XLA runs the loop nest: buffers within the budget, the same bits."""
+"""Swapping under XLA: buffers within the budget, same bits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_layouts_that_differ_in_swaps_share_what_these_do_not_change(whole: trl.
 
 
 def test_what_swaps_do_not_reach_changes_nothing(whole: trl.Program) -> None:
-    """So that they are not chosen anew for less."""
+    """Their kernels are not compiled again."""
     plan = next(
         iter(Plans(whole._compiled.front.constraints, whole._compiled.front.tree, whole.bounds))
     )
@@ -91,7 +91,7 @@ def test_buffers_keep_to_the_budget_and_give_the_same_bits(
 
 @pytest.mark.parametrize("share", [0.9, 0.6])
 def test_only_what_is_too_much_leaves(whole: trl.Program, share: float) -> None:
-    """Of the observations those behind some step: what stays has a place each, the others a ring."""
+    """Only observations beyond some step are swapped: the others have a slot each, these a ring."""
     program = whole.with_options(device_memory=leaving(whole, share))
     plan, lowered = program.memory, program.executable.xla_program
     assert lowered is not None, program.executable.how
@@ -117,7 +117,7 @@ def test_only_what_is_too_much_leaves(whole: trl.Program, share: float) -> None:
 def test_long_rings_are_found_where_values_come_back_in_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The layers of learning return 16 at a time: rings of 32, where all 250 would not fit."""
+    """Learning's layers return 16 at a time: rings of 32, because all 250 would not fit."""
     kept = (("i", "keep"), ("t", "keep"))
     decided = SearchResult(Decision(kept, blocks=(("t", 16),), swap=True), {})
     monkeypatch.setattr(Search, "find_decision", lambda _, least: decided)
@@ -132,7 +132,7 @@ def test_long_rings_are_found_where_values_come_back_in_blocks(
 
 
 def test_what_does_not_touch_a_buffer_does_not_wait_for_its_moves(swapped: trl.Program) -> None:
-    """Acting's two kernels are one call, although a value leaves between them."""
+    """Acting's two kernels are one call, although a value is swapped out between them."""
     lines = str(swapped.executable).splitlines()
     acting = [k for k, line in enumerate(lines) if line.strip().startswith("acting")]
     assert len(acting) == 2 and acting[1] == acting[0] + 1, str(swapped.executable)
@@ -151,14 +151,14 @@ def test_an_algorithm_within_a_budget_runs_as_xla_programs() -> None:
     program = trl.algorithms.reinforce(env).compile({"B": 32, "I": 3, "T": 30}, options)
     tight = program.with_options(device_memory=leaving(program, 0.6))
     assert tight.memory.swaps.all and tight.executable.xla_program is not None, tight.executable.how
-    assert tight.memory.swaps.slack == SLACKS[0]  # what leaves has time
+    assert tight.memory.swaps.slack == SLACKS[0]  # swap-out has time
     np.testing.assert_array_equal(
         tight.execute(seed=1)["return"], program.execute(seed=1)["return"]
     )
 
 
 def test_outputs_are_found_in_blocks_that_wait_on_the_host() -> None:
-    """Their first row is not that of the dimension."""
+    """Their first row is not the dimension's first."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, T) = ctx.dims
         x = trl.tensor((256,), domain=(i, t))
@@ -240,7 +240,7 @@ def test_a_failing_copy_is_an_error(swapped: trl.Program, monkeypatch: pytest.Mo
 
 
 def zigzag() -> trl.Context:
-    """Values that are read in another order than they are made, several times."""
+    """Values read in another order than made, several times."""
     with trl.Context("k", "t") as ctx:
         (k, K), (t, T) = ctx.dims
         x = trl.tensor((8,), "f32", domain=(t,)).named("x")
@@ -262,7 +262,7 @@ def test_places_are_taken_again_while_values_are_away(slack: Slack) -> None:
     run = lowered_with_swaps(program, swaps, seed=1)
     run.complete()
     most = max(sum(buffer.slot_counts) for buffer in run.lowered.layout.buffers.values())
-    assert most == 6 or slack.ahead  # what returns earlier needs a place for longer
+    assert most == 6 or slack.ahead  # an earlier return occupies a slot for longer
     have = run.outputs()
     run.release()
     for name, value in want.items():

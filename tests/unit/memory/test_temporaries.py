@@ -1,4 +1,4 @@
-"""What kernels take beside what is carried: estimated, stated by XLA, and held against a budget."""
+"""Temporary memory of kernels: estimated, stated by XLA, and checked against a budget."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def squared() -> trl.Context:
 def test_what_is_given_and_what_is_computed_within_a_kernel_count() -> None:
     program = squared().compile({})
     memory = program.memory
-    assert memory.peak == 4  # what is carried is the sum alone
+    assert memory.peak == 4  # the sum is the only carried value
     assert memory.constants == BYTES and memory.temporaries >= BYTES
     assert memory.needed == memory.peak + memory.temporaries + memory.constants
     assert f"temporaries: {memory.temporaries:,} bytes, estimated, the most in y" in str(memory)
@@ -51,7 +51,7 @@ def test_a_refusal_names_what_would_do(executor: str) -> None:
 def test_a_kernel_whose_values_are_read_twice_each_is_gone_through_once() -> None:
     with trl.Context() as ctx:
         x = trl.data(np.ones(64, np.float32))
-        for _ in range(80):  # of which there are 2**80 ways to the end
+        for _ in range(80):  # with 2**80 paths to the end
             x = x * 0.5 + x.sin()
         ctx.output("y", x.sum() * 2.0)
     # x, its sine, the next x, and 0.5 in their shape: XLA states three arrays for larger ones
@@ -60,7 +60,7 @@ def test_a_kernel_whose_values_are_read_twice_each_is_gone_through_once() -> Non
 
 @pytest.mark.parametrize("vectorize", [("b",), True])
 def test_estimates_are_of_the_order_of_what_xla_states(vectorize: bool | tuple[str, ...]) -> None:
-    """Contractions over larger arrays, reductions, and random bits, which take most of all."""
+    """Contractions over larger arrays, reductions, and random bits, which use the most."""
     program = pixels(side=16).compile(
         {"B": 16, "I": 3, "T": 40}, trl.Options(vectorize=vectorize, executor="xla")
     )
@@ -73,7 +73,7 @@ def test_xla_keeps_to_a_budget_that_temporaries_decide() -> None:
     bounds, options = {"B": 64, "I": 3, "T": 200}, trl.Options(executor="xla")
     whole = reinforce(None, hidden=(32, 32)).compile(bounds, options)
     budget = whole.memory.needed // 3
-    assert budget < whole.memory.temporaries  # what is carried is not what is too much
+    assert budget < whole.memory.temporaries  # carried values do not cause the excess
     program = whole.with_options(device_memory=budget)
     lowered = program.executable.xla_program
     assert lowered is not None and program.memory.needed <= budget
@@ -83,7 +83,7 @@ def test_xla_keeps_to_a_budget_that_temporaries_decide() -> None:
 
 
 def products() -> trl.Context:
-    """A product at each step, of which a block may hold some or all."""
+    """A product at each step; a block may hold some or all."""
     with trl.Context("b", "t") as ctx:
         (b, _), (t, _) = ctx.dims
         x = trl.random.normal((64, 64), domain=(b, t), stream="x")
@@ -92,7 +92,7 @@ def products() -> trl.Context:
 
 
 def state_more(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """XLA is made to state so many bytes more than it does."""
+    """Make XLA state some bytes more than it does."""
     stated = Lowered.temporaries.func  # type: ignore[attr-defined]
     monkeypatch.setattr(Lowered, "temporaries", property(lambda self: stated(self) + more))
 
@@ -100,7 +100,7 @@ def state_more(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_xla_states_is_held_against_the_budget_before_the_first_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With as much less as it states more the program is planned for."""
+    """The program is planned again with a budget reduced by the excess."""
     whole = products().compile({"B": 4, "T": 24}, trl.Options(executor="xla"))
     lowered, budget = whole.executable.xla_program, whole.memory.needed
     assert lowered is not None
@@ -130,7 +130,7 @@ def test_where_no_decision_keeps_to_what_xla_states_the_program_is_refused(
 
 
 def squares(*, kept: bool, donate: bool) -> trl.Program:
-    """Products step by step, each a kernel; of `u` all values are there at once or one is."""
+    """Sequential products, each a kernel; either all values of `u` are live or one."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, _) = ctx.dims
         x = trl.data(np.ones((2, 3, SIDE, SIDE), np.float32), domain=(i, t))
@@ -147,12 +147,12 @@ def squares(*, kept: bool, donate: bool) -> trl.Program:
     [(False, False, 0, 0), (False, True, BYTES, BYTES), (True, False, BYTES, BYTES)],
 )
 def test_what_is_carried_alone_counts_once(kept: bool, donate: bool, u: int, v: int) -> None:
-    """Beside others, or in an operand's place, a result is made elsewhere first; from among others, copied out."""
+    """A second carried result, or one in its operand's slot, is made elsewhere and copied."""
     plan = squares(kept=kept, donate=donate).memory
     names = {plan.pdg.names[op.id]: op for op in plan.statements.ops.values()}
     assert plan.kernel_temporaries(plan.sizes, names["u"]) == u
     assert plan.kernel_temporaries(plan.sizes, names["v"]) == v
-    assert temporaries(plan.sizes, names["v"]) == 0  # what no plan comes below
+    assert temporaries(plan.sizes, names["v"]) == 0  # lower bound for every plan
 
 
 def test_contractions_that_add_nothing_up_are_not_stored() -> None:

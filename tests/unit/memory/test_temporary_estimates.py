@@ -1,4 +1,4 @@
-"""Estimates of kernels' temporary memory, each beside the bytes that XLA states on a CPU."""
+"""Estimates of kernels' temporary memory, compared with XLA's on a CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import timerl_nb as trl
 
 SHAPE = (300, 400)
 GIVEN = np.random.default_rng(0).random(SHAPE, np.float32)
-UNSEEN = 1 << 16  # bytes that calls take of their own
+UNSEEN = 1 << 16  # fixed bytes of a call
 
 
 def places(x: Any) -> Any:

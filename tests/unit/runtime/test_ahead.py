@@ -1,4 +1,4 @@
-"""What is compiled before anybody asks for it: when, of what, and that nobody waits for it."""
+"""Speculative compilation: time, choice of programs, and no delay for the user."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def raised(error: Exception) -> None:
 
 
 def shown(explorer: Explorer) -> int:
-    """How many programs an explorer knows once a page has shown it for a while."""
+    """Return the number of programs compiled by an explorer after a page was open for a while."""
     say(explorer, kind="shown")
     assert explorer._worker.wait(120, spare=True)
     return len(explorer._known)
@@ -51,7 +51,7 @@ def shown(explorer: Explorer) -> int:
 
 @pytest.fixture(autouse=True)
 def patient() -> Iterator[pytest.MonkeyPatch]:
-    """However slow the machine is, nothing takes too long to be guessed."""
+    """Allow speculation on slow machines, too."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("timerl_widgets.ahead.LIMIT", math.inf)
         patched.setattr("timerl_widgets.ahead.QUICK", math.inf)

@@ -1,4 +1,4 @@
-"""Bytes in the cache make values of the kinds that tables name; whatever else they ask for stays undone."""
+"""Cache files can only create allowed kinds of values; forged files run no code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
 
 
 class Does:
-    """A value whose bytes call a function when they are read."""
+    """A value whose pickle calls a function."""
 
     def __init__(self, call: Callable[..., Any], *arguments: Any) -> None:
         self._how = call, arguments
@@ -42,7 +42,7 @@ class Does:
 
 
 def touched(path: Path) -> list[bytes]:
-    """Bytes that would make a file: by a function, by the interpreter, by an attribute's attribute."""
+    """Pickles that would create a file: by a function, by the interpreter, by a nested attribute."""
     by_path = pickle.dumps(Does(getattr, Does(getattr, trl.Program, "compile"), "__globals__"))
     module = Stage.__module__.encode()
     dotted = b"\x80\x04\x8c%c%s\x8c\x0eStage.__init__\x93." % (len(module), module)
@@ -72,7 +72,7 @@ def test_bytes_that_would_call_something_call_nothing(tmp_path: Path) -> None:
 
 
 def test_a_call_with_something_else_inside_is_made_anew(tmp_path: Path) -> None:
-    """JAX's own bytes, which lie within ours, are read by the same rule."""
+    """The same rule applies to JAX's bytes inside ours."""
     function = jax.jit(lambda x: x + 1)
     x, path = np.zeros(3, np.float32), tmp_path / "made"
     cache = DiskCache(tmp_path)

@@ -1,4 +1,4 @@
-"""What XLA has compiled is found by later processes, and nothing that a cache does ends a run."""
+"""The compilation cache is shared by processes, and its failures never end a run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ print(json.dumps({"hits": seen["cache_hits"], "misses": seen["cache_misses"],
 
 
 def run(**environment: str) -> tuple[dict[str, Any], str]:
-    """What a process of its own counts, and what it complains of."""
+    """Return the counters and warnings of a separate process."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=ROOT,
@@ -98,7 +98,7 @@ def test_without_a_folder_a_program_runs_and_says_so_once(tmp_path: Path) -> Non
 
 
 def test_what_is_no_call_is_compiled_anew(tmp_path: Path) -> None:
-    """Bytes that are none, those of other things, and a call that needs more devices than its own."""
+    """Damaged files, other content, and a call that needs more devices."""
     tmp_path.chmod(0o700)
     function = jax.jit(lambda x: 2 * x)
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("b",))
@@ -130,7 +130,7 @@ def test_the_folder_is_where_the_environment_says(
     monkeypatch.delenv("TIMERL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert config.cache_folder() == tmp_path / "timerl-nb"
-    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")  # which the specification says to ignore
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")  # the specification requires ignoring it
     assert config.cache_folder() == Path.home() / ".cache" / "timerl-nb"
     monkeypatch.setenv("TIMERL_CACHE", str(tmp_path / "mine"))
     jax_cache.use_cache()
@@ -155,7 +155,7 @@ def test_our_own_results_are_not_where_others_may_write(
     tmp_path.chmod(0o700)
     monkeypatch.setenv("TIMERL_CACHE", str(tmp_path))
     assert jax_cache.our_folder() == tmp_path
-    tmp_path.chmod(0o770)  # JAX uses it still, as one that it was given
+    tmp_path.chmod(0o770)  # JAX uses it as if the user had set it
     assert jax.config.jax_compilation_cache_dir == str(tmp_path)
     assert jax_cache.our_folder() is None
 
@@ -174,7 +174,7 @@ def test_nothing_is_loaded_from_where_others_may_write(
     assert jax.config.jax_compilation_cache_dir is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        jax_cache.use_cache()  # once is enough
+        jax_cache.use_cache()  # one warning
 
 
 @pytest.mark.usefixtures("no_cache_yet")

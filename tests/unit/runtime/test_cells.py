@@ -1,4 +1,4 @@
-"""Functions in a kernel with the elements of a point's values apart: the numbers of the whole arrays, or a refusal."""
+"""Functions inside a kernel, with elements of a value on lanes: same results as on arrays, or a refusal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 
 from timerl_nb.runtime.xla.lowering.struct_of_arrays_retracing import Cells, InCells, LaneReference
 
-SIZE = 4  # as many points as there are elements, so that no axis is told by its length alone
+SIZE = 4  # equals the number of elements, so that no axis is recognised by its length
 X = np.linspace(-2, 2, SIZE * SIZE, dtype=np.float32).reshape(SIZE, SIZE)
 Y = np.arange(SIZE, dtype=np.float32) - 1
 SHARED = np.array([0.5, -1.0, 2.0], np.float32)
@@ -23,7 +23,7 @@ SHARED = np.array([0.5, -1.0, 2.0], np.float32)
 def in_kernel(
     function: Callable[..., Any], *arrays: Any, lanes: tuple[int | None, ...], guess: bool
 ) -> Any:
-    """What a function makes of arrays within a kernel, of which each lane is an axis of points; points come first."""
+    """Run a function inside a kernel with points as lanes; points come first."""
     like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
     out = jax.eval_shape(function, *like)
 
@@ -38,7 +38,7 @@ def in_kernel(
 
 
 def turned(x: Any, y: Any, w: Any) -> Any:
-    """A loop that hands on what is the same for all points at first."""
+    """A loop with a carried value that is equal for all points at first."""
 
     def turn(k: Any, carry: Any) -> Any:
         total, count = carry
@@ -71,7 +71,7 @@ MADE: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-# Which are of as many elements as there are points, and so are not told from these by their number.
+# Lengths equal the number of points, so they do not identify the axis.
 AS_MANY: dict[str, Callable[..., Any]] = {
     "as many elements counted": lambda x, y, w: x + jnp.arange(SIZE),
     "as many elements of each kind": lambda x, y, w: x * np.array([3, 1, 4, 1]) + y[:, None],

@@ -1,4 +1,4 @@
-"""Fronts and keys: an equal program finds what it is, and any other does not."""
+"""Disk cache and its keys: equal programs hit, others miss."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ppo() -> trl.Context:
 
 
 def texts(stages: Any) -> list[str]:
-    """All that can be read of the stages."""
+    """Return all readable texts of the stages."""
     return [
         f"{s.name} {s.summary}\n{s.artifact}\n{s.diff()}\n{s.steps}\n{s.choices}\n"
         f"{s.rewritten and (s.rewritten.ids, s.rewritten.refused)}"
@@ -68,7 +68,7 @@ def test_a_front_is_the_same_from_bytes(
     assert written is not None
     payload = serialize_front(front, compiler.pdg, written.lines)
     assert payload is not None
-    source = write().compile(BOUNDS, trl.Options(**changes)).pdg  # as another process has it
+    source = write().compile(BOUNDS, trl.Options(**changes)).pdg  # as in another process
     assert source is not compiler.pdg
     found = digest(source)
     assert found is not None and found.text == written.text
@@ -197,7 +197,7 @@ def test_an_interrupt_ends_the_queue_of_what_is_compiled(
         calls[0](jnp.float32(2))
     assert [one is not None and one.cancelled() for one in futures] == [False, True, True]
     go.set()
-    CompiledCall.begin(calls[:2])  # the third is compiled by who makes it
+    CompiledCall.begin(calls[:2])  # the third is compiled by its creator
     assert [float(call(jnp.float32(2))) for call in calls] == [0, 2, 4]
     _workers.cache_clear()
 
@@ -218,7 +218,7 @@ def test_a_cache_gives_whole_results_or_none(tmp_path: Path) -> None:
 def test_a_call_that_could_not_be_compiled_is_compiled_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The device may have been full then."""
+    """The device may have been full at the first attempt."""
     call = CompiledCalls(disk_cache.DiskCache(tmp_path), "a program").call(
         "1", jax.jit(lambda x: x + 1), lambda: (jnp.float32(1),)
     )

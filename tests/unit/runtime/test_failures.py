@@ -1,4 +1,4 @@
-"""A run that fails leaves its last whole turn, or says what it cost; the next one works."""
+"""Failed runs retain the last complete iteration, or report the loss; the next run works."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_fails_ahead_of_a_call_leaves_the_last_turn(way: str, error: BaseEx
         run = program.start(seed=3)
         run.wait()
         assert run.error is error and lost() == 0
-        # though the error is kept, with its frames
+        # even while the error, with its frames, is alive
         assert held() - before < program.memory.peak / 8
     with pytest.raises(type(error)):
         run.result()
@@ -71,7 +71,7 @@ def test_what_fails_within_a_call_says_what_it_cost(way: str) -> None:
             run.result()
         assert lost() >= 12  # parameters, and Adam's moments
     names = ", ".join(whole.parameters)
-    if way == "interpret":  # the curve is no kernel's to overwrite
+    if way == "interpret":  # no kernel may overwrite the curve
         with pytest.warns(
             TimeRLWarning, match=f"left of 3 turns; the turn .* taken over .*: {names}"
         ):
@@ -86,7 +86,7 @@ def test_what_fails_within_a_call_says_what_it_cost(way: str) -> None:
 
 
 def looked_at(executor: str, look: Callable[..., object]) -> trl.Program:
-    """A host function is shown what was learned in the same turn."""
+    """A host function reads the parameters learned in the same iteration."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
         layer = trl.nn.Linear(2, 3, domain=(i,))
@@ -131,7 +131,7 @@ def test_what_the_turn_that_fails_has_changed_is_not_taken_for_the_last(executor
 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_interrupt_while_a_turn_is_waited_for(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there is a turn ahead of what was told."""
+    """Computed values are one iteration ahead of the reported ones."""
     program, wait = learning(way), jax.block_until_ready
     whole = program.execute(seed=3)
     told: list[int] = []

@@ -1,4 +1,4 @@
-"""A process that was forked after JAX had started is answered at once: it would wait forever."""
+"""Processes forked after JAX has started get an immediate error instead of a hang."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import timerl_nb as trl
 from timerl_nb.base.errors import ExecutionError
 
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")
-LIMIT = 60  # seconds after which a child counts as hanging
+LIMIT = 60  # seconds until a child counts as hung
 
 
 def program() -> trl.Program:
@@ -27,7 +27,7 @@ def program() -> trl.Program:
 
 
 def in_a_child(function: Callable[[], object]) -> str:
-    """What a forked process says of a function: what it returns, or its error."""
+    """Return a function's result or error in a forked process."""
     into, outof = os.pipe()
     child = os.fork()
     if not child:
@@ -87,7 +87,7 @@ def test_what_has_ended_is_there() -> None:
 
 
 def test_a_pool_of_forked_workers_hands_the_error_on() -> None:
-    """As a loader of data does that prepares its batches in workers."""
+    """Data loaders prepare batches in such workers."""
     one = program()
     one.execute()
     with multiprocessing.get_context("fork").Pool(1) as pool:

@@ -1,4 +1,4 @@
-"""Launches, arithmetic and bytes, counted in optimised HLO: against hand counts."""
+"""Launches, arithmetic and bytes from optimised HLO, compared with manual counts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from timerl_nb.collecting.strategies.collecting_program import collecting
 from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work, work
 
-# Ten turns of: a product, a fusion that changes a row in place, and a call that is one kernel; then a
-# loop of which nobody knows how often it turns, if it is there.
+# Ten iterations of a product, an in-place update of a row, and a call that is one kernel;
+# optionally a loop of unknown length.
 HLO = """HloModule made_up, is_scheduled=true
 
 %fused (p.0: f32[10,4], p.1: f32[4], p.2: s32[]) -> f32[10,4] {
@@ -94,7 +94,7 @@ ENTRY = """ENTRY %main (p: s32[], x: s32[]) -> s32[] {
 
 @pytest.mark.parametrize("turns", [3, 50])
 def test_what_xla_makes_of_a_loop(turns: int) -> None:
-    """A product, a sine and the counter: three kernels a turn, and what is copied ahead of the loop."""
+    """A product, a sine and the counter: three kernels per iteration, and copies before the loop."""
 
     def function(x: jax.Array) -> jax.Array:
         return lax.fori_loop(0, turns, lambda _, x: jnp.sin(x @ x), x)
@@ -129,7 +129,7 @@ def test_a_dynamic_bound_leaves_launches_open() -> None:
 
 
 def loop(steps: int, turns: int, options: trl.Options) -> trl.Program:
-    """`turns` of `steps` sines each, one from the other."""
+    """`turns` iterations of a chain of `steps` sines."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
         x = trl.tensor((4096,), domain=(i, t))
@@ -160,7 +160,7 @@ def test_a_call_a_turn_counts_for_each() -> None:
 
 
 def test_a_turn_of_collecting_launches_as_many_as_its_steps() -> None:
-    """F.3: so many a step, and those of a batch."""
+    """F.3: a fixed number per step, plus a fixed number per batch."""
     env = trl.env.make("CartPole-v1", max_steps=30)
     launches: list[int] = []
     text = ""

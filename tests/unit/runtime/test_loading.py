@@ -1,4 +1,4 @@
-"""`trl.load`, and networks that start from what it returns, or have other values altogether."""
+"""`trl.load`, and networks initialised from its result or with other parameters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_plain_dict_of_arrays_of_ones_own(file: Path) -> None:
 
 
 def test_no_flipped_bit_is_read(file: Path, tmp_path: Path) -> None:
-    """Whatever bit: an error, or the arrays that were written."""
+    """Each flipped bit causes an error, or leaves the arrays unchanged."""
     content, other = file.read_bytes(), tmp_path / "flipped.safetensors"
     refused = 0
     for at in range(len(content) * 8):
@@ -145,11 +145,11 @@ def test_what_is_no_file_says_what_there_is(file: Path) -> None:
             trl.load(wrong)
 
 
-# --- networks that start from values -------------------------------------------------------------
+# --- networks with initial values ---------------------------------------------------------------
 
 
 def following(folder: Path | None, load: Any = None, *, late: bool = False) -> trl.Context:
-    """A network that follows data, with a checkpoint at i = 3; it is loaded first, or last of all."""
+    """A network that fits data, with a checkpoint at i = 3; its values are loaded first or last."""
     with trl.Context("i") as ctx:
         ((i, _),) = ctx.dims
         net = trl.nn.MLP([3, 4, 1], domain=(i,), name="net")
@@ -184,14 +184,14 @@ def test_a_network_starts_from_a_checkpoint_or_a_mapping(tmp_path: Path) -> None
 
 
 def test_other_draws_stay_what_they_were(tmp_path: Path) -> None:
-    """What the first weights would have been drawn from is left out, and moves nothing."""
+    """Omitted initial draws do not shift the others."""
     first = following(tmp_path).compile({"I": 5}).execute(seed=4)
     zeros = {name: np.zeros_like(x) for name, x in first.parameters.items()}
     program = following(None, zeros).compile({"I": 1})
     have = program.execute(seed=4)
     with trl.Context("i") as ctx:
         ((i, _),) = ctx.dims
-        trl.nn.MLP([3, 4, 1], domain=(i,), name="net")  # the same draws ahead of it
+        trl.nn.MLP([3, 4, 1], domain=(i,), name="net")  # the same draws before it
         ctx.output("loss", trl.random.normal((3,), domain=(i,)).sum().square())
     want = ctx.compile({"I": 1}).execute(seed=4)
     np.testing.assert_allclose(have["loss"], want["loss"], rtol=1e-6)
@@ -251,7 +251,7 @@ def test_a_target_network_by_another_networks_parameters() -> None:
 
 
 def test_an_average_that_follows_a_network() -> None:
-    """A mapping by name, of tensors that are written as they like."""
+    """A mapping by name, with tensors defined freely."""
     with trl.Context("i") as ctx:
         ((i, _),) = ctx.dims
         net = trl.nn.Linear(1, 1, domain=(i,), name="net")
@@ -276,7 +276,7 @@ def test_an_average_that_follows_a_network() -> None:
 
 
 def test_a_target_network_follows_and_is_saved(tmp_path: Path) -> None:
-    """Parameters of its own, which nobody trains: each a tenth of the way to what was learnt."""
+    """Untrained parameters: each step moves them a tenth towards the learned ones."""
     with trl.Context("i") as ctx:
         ((i, _),) = ctx.dims
         net = trl.nn.Linear(1, 1, domain=(i,), name="net")
@@ -329,7 +329,7 @@ def test_a_policy_with_other_values_acts_by_them() -> None:
         env = trl.env.make("CartPole-v1")
         dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[4]).build()
         o = trl.random.normal((4,), domain=(i, t))
-        dnn(o)  # whose layers are not those of the other
+        dnn(o)  # its layers differ from the other's
         zeros = {p.name: np.zeros(p.shape) for p in dnn.params}
         ctx.output("logits", dnn.with_values(zeros)(o).logits)
         ctx.output("own", dnn(o).logits)
@@ -366,7 +366,7 @@ def test_loading_belongs_inside_the_program() -> None:
         ((i, _),) = ctx.dims
         net = trl.nn.Linear(1, 1, domain=(i,), name="net")
         ctx.output("w", net.weight)
-    net.load({"net.weight": [[5.0]], "net.bias": [0.0]})  # also later, as a notebook may
+    net.load({"net.weight": [[5.0]], "net.bias": [0.0]})  # also later, as in a notebook
     np.testing.assert_array_equal(ctx.compile({"I": 1}).execute()["w"], [[[5.0]]])
     with pytest.raises(DomainError):
         net.with_values({"net.weight": [[5.0]], "net.bias": [0.0]})

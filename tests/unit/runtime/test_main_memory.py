@@ -1,4 +1,4 @@
-"""What a process may take of main memory, and programs that need more: refused before the first step."""
+"""Limits of main memory, and refusal of larger programs before the first step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 V2 = "30 23 0:26 {at} /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 V1 = "35 31 0:32 {at} /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory"
 CPU = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu"
-ENDLESS = 9223372036854771712  # what version 1 writes where there is no limit
+ENDLESS = 9223372036854771712  # version 1's value for no limit
 
 
 def fake(
@@ -32,7 +32,7 @@ def fake(
     groups: dict[str, dict[str, object]],
     available: int = 1 << 30,
 ) -> Left | None:
-    """What is left where the files are these; the groups by folder below `sys/fs/cgroup`."""
+    """Return the free memory under these files; the groups are folders below `sys/fs/cgroup`."""
     files: dict[str, object] = {
         "proc/meminfo": f"MemTotal: 99999999 kB\nMemAvailable: {available >> 10} kB\n",
         "proc/self/cgroup": ours,
@@ -57,7 +57,7 @@ def test_the_machine_says_what_is_available(tmp_path: Path) -> None:
 
 def test_groups_of_version_2_allow_less_from_within(tmp_path: Path) -> None:
     groups: dict[str, dict[str, object]] = {
-        "": {},  # the root has no limit at all
+        "": {},  # the root group has no limit
         "/a": {
             "memory.max": 1000,
             "memory.current": 900,
@@ -155,7 +155,7 @@ def test_limits_of_the_process_count(limit: str) -> None:
 
 
 def backwards(size: int) -> trl.Context:
-    """Draws that are all there when the first of them is needed: nothing of it is small."""
+    """Return draws that all exist when the first is needed, so that nothing is small."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = trl.tensor((size,), domain=(t,))
@@ -170,7 +170,7 @@ def backwards(size: int) -> trl.Context:
 
 @pytest.fixture
 def plenty(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The bytes of main memory that are left."""
+    """Set the free bytes of main memory."""
     left = [1 << 40]
     monkeypatch.setattr(
         "timerl_nb.driver.program_runs.main_memory_check.main_memory_left",
@@ -180,7 +180,7 @@ def plenty(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def test_what_waits_on_the_host_counts_beside_the_device(plenty: list[int]) -> None:
-    """One byte less than both take together is refused, before anything runs."""
+    """One byte less than the sum of both is refused before the run."""
     program = backwards(1000).compile({"T": 40}, trl.Options(executor="interpret"))
     swapped = program.with_options(device_memory=leaving(program, 0.5))
     line = swapped.memory.timeline()

@@ -1,4 +1,4 @@
-"""`ctx.debug(nan=True)`: the first NaN with its operation, its point and the user's line."""
+"""`ctx.debug(nan=True)` reports the first NaN with operation, point and user's line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 
 
 def first_nan(write: Callable[[Any, Any, Any], Any], **options: Any) -> ExecutionError:
-    """What a program with an output stops with."""
+    """Return the error of a program with an output."""
     with trl.Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, _) = ctx.dims
         ctx.output("y", write(b, i, t))
@@ -35,7 +35,7 @@ def first_nan(write: Callable[[Any, Any, Any], Any], **options: Any) -> Executio
 
 
 def falling(b: Any, i: Any, t: Any) -> Any:
-    """Negative from i = 1, t = 3 on."""
+    """Values that are negative from i = 1, t = 3 on."""
     x = (3.0 - trl.value(t).floating()) * trl.value(i).floating() + 0.5
     draws = trl.random.uniform((2,), domain=(b, i, t))
     y = (x - draws * 0.25).named("y")
@@ -53,7 +53,7 @@ def test_operation_point_and_line(options: dict[str, Any]) -> None:
         return falling(b, i, t).sum() + trl.random.normal((3,), domain=(i, t))
 
     error = first_nan(write, **options)
-    # x = 0.5 - i at t = 4: the first root of something negative
+    # x = 0.5 - i at t = 4: the first root of a negative number
     assert "(sqrt) at b = 0, i = 1, t = 4, element (0,)" in error.what
     assert (error.origin.file, error.origin.line) == (__file__, line_of(falling, "# the line"))
     (given,) = error.evidence
@@ -100,7 +100,7 @@ def test_what_a_where_chooses_is_followed() -> None:
         x = trl.value(t).floating() - 2.0
         return trl.where(x > 1.0, (x - 4.0).sqrt(), x.log() * 0.0 + 1.0)
 
-    # both sides are NaN somewhere; the first element that is chosen decides
+    # both branches have NaNs; the first selected element decides
     assert "(log) at t = 0" in first_nan(write).what
 
 
@@ -129,7 +129,7 @@ def test_sums_over_points(options: dict[str, Any]) -> None:
 
 
 def test_lengths_that_vary_hide_nothing_and_add_nothing() -> None:
-    """Beyond a prefix there are zeros, whose logarithm times zero is a NaN that nobody made."""
+    """Padding zeros beyond a length would give NaN in log(0) * 0."""
     with trl.Context("t") as ctx:
         ((t, _),) = ctx.dims
         x = trl.random.uniform(domain=(t,)) + 1.0
@@ -153,7 +153,7 @@ def test_given_nans_are_named_where_something_is_computed_of_them() -> None:
 
 
 def test_what_is_computed_before_the_program_runs() -> None:
-    """Simplification makes a constant of it, at the same line."""
+    """Simplification folds it to a constant with the same line."""
 
     def write(b: Any, i: Any, t: Any) -> Any:
         root = (trl.constant([4.0, -4.0])).sqrt()
@@ -215,7 +215,7 @@ def test_it_costs_nothing_where_it_is_off() -> None:
     assert program.with_options(executor="xla").executable.xla_program is not None
 
 
-@pytest.mark.parametrize("name", ["swapped", "episodes"])  # random programs show the others
+@pytest.mark.parametrize("name", ["swapped", "episodes"])  # random programs cover the others
 def test_programs_without_nans_run_as_they_did(name: str) -> None:
     program = PROGRAMS[name].compile("interpret")
     want = program.execute(seed=2)

@@ -1,4 +1,4 @@
-"""Programs of which some operations run on the host: XLA runs what lies between them."""
+"""Programs with host operations: XLA runs the parts between them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOUNDS = {"B": 3, "I": 2, "T": 4}
 
 @pytest.fixture
 def whatever_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs are lowered around host functions even where hardly anything lies between."""
+    """Lower programs around host functions even if hardly anything lies between."""
     monkeypatch.setattr("timerl_nb.runtime.executable.too_little", lambda _: None)
 
 
@@ -58,7 +58,7 @@ def test_gymnasium_acts_between_calls(name: str) -> None:
 
 
 def test_what_has_no_operands_gets_none_of_the_one_before(tmp_path: Path) -> None:
-    """A turn ends with a checkpoint, and the next one begins with a reset."""
+    """An iteration ends with a checkpoint, and the next begins with a reset."""
     with trl.Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, T) = ctx.dims
         env = trl.env.make("gym.CartPole-v1", max_steps=3)
@@ -95,7 +95,7 @@ def test_iterations_with_checkpoints_stay_whole(tmp_path: Path) -> None:
         saved.append({f"{p.name} {k}": x for p in files for k, x in load(p).items()})
         if executor == "xla":
             assert "checkpoint (it writes a file), on the host" in program.executable.how
-            # the beginning, two calls an iteration, and for each file a call and the file
+            # the start, two calls per iteration, and for each file a call and the file
             assert result.instructions == 1 + 2 * bounds["I"] + 2 * 2
     for name, value in saved[1].items():
         np.testing.assert_allclose(saved[0][name], value, rtol=2e-4, atol=2e-5, err_msg=name)

@@ -1,4 +1,4 @@
-"""Blocks of a loop as one kernel of Pallas', interpreted: the numbers of XLA's loop over blocks, or why not."""
+"""Tiled loops as one Pallas kernel (interpreted): XLA's results, or the reason against it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def traced(program: trl.Program) -> str:
 
 @pytest.mark.parametrize(("write", "size"), [(noisy, 4), (summed, 2)])
 def test_a_kernel_makes_what_blocks_make(write: Callable[..., Any], size: int) -> None:
-    """Trajectories, draws, given arrays and sums; the last of the blocks is shorter."""
+    """Trajectories, draws, given arrays and sums; the last tile is shorter."""
     blocks = compiled(write, {"b": size})
     kernel = blocks.with_options(tile_kernel="interpret")
     assert "(one kernel, interpreted)" in kernel.executable.how
@@ -35,7 +35,7 @@ def test_a_kernel_makes_what_blocks_make(write: Callable[..., Any], size: int) -
 
 
 def strided(b: Any, t: Any, T: Any) -> Any:
-    """Several turns ago are read at once."""
+    """A statement that reads values of several iterations ago."""
     x = trl.tensor((), domain=(b, t))
     x[b, 0] = trl.random.normal(domain=(b,))
     x[b, t + 1] = x.tanh() + x[b, 0 : t + 1].sum(axis=0)

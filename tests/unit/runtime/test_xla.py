@@ -1,4 +1,4 @@
-"""Programs lowered to XLA: the interpreter's numbers, in buffers of the sizes that the plan proves."""
+"""XLA programs: the interpreter's results, in buffers of the planned sizes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_numbers_are_the_interpreters(name: str) -> None:
 
 @pytest.mark.parametrize("which", ["sum", "max"])
 def test_what_is_added_up_begins_anew(which: str) -> None:
-    """The sums of an iteration lie where those of the one before did, freed one by one or as a slice."""
+    """An iteration's sums use the slots of the previous one's, freed one by one or as a slice."""
     with trl.Context("i", "k", "t") as ctx:
         (i, I), (k, K), (t, T) = ctx.dims
         w, x = trl.tensor((), domain=(i,)), trl.tensor((), domain=(i, k, t))
@@ -198,7 +198,7 @@ def test_a_dimension_that_ends_early_ends_the_loop() -> None:
 
 @pytest.mark.parametrize("read", [False, True])
 def test_a_recurrence_has_a_buffer_if_something_else_than_another_reads_it(read: bool) -> None:
-    """What `w` continues with starts `x`, in whose buffer it is."""
+    """The last value of `w` is the first value of `x`, in the buffer of `x`."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, T) = ctx.dims
         w, x = trl.tensor((2,), domain=(i,)), trl.tensor((2,), domain=(i, t))
@@ -264,7 +264,7 @@ def test_buffers_keep_to_a_budget_or_the_interpreter_does() -> None:
     program = compiled("5-step")
     peak, lowered = program.memory.peak, program.executable.xla_program
     assert lowered is not None
-    assert peak < lowered.nbytes  # what was written last stands beside rings
+    assert peak < lowered.nbytes  # rings store the last value separately
     needed = program.memory.needed
     assert needed == lowered.nbytes + program.memory.overhead_bytes
     enough = program.with_options(device_memory=needed)
@@ -280,7 +280,7 @@ def test_buffers_keep_to_a_budget_or_the_interpreter_does() -> None:
 
 
 def test_what_starts_two_recurrences_is_read_in_slices_where_it_is_there() -> None:
-    """It lies in a buffer of either; a slice that consists of parts took the wrong one."""
+    """It is in either buffer. Regression: a slice of several parts read the wrong one."""
     with trl.Context("i") as ctx:
         ((i, _),) = ctx.dims
         weight = trl.data(np.arange(6, dtype=np.float32).reshape(2, 3) / 6)

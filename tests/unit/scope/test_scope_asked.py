@@ -1,4 +1,4 @@
-"""What a recording that goes on and one that was read can be asked alike."""
+"""Running recordings and loaded ones answer the same requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timerl_nb.scope import Recording, operation, phase
 from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, NAME_MASK, Kind, Library
 
-record = partial(trl.scope.record, taps=False)  # annotations alone
+record = partial(trl.scope.record, taps=False)  # annotations only
 
 
 def recorded(folder: Path | None) -> trl.scope.record:
@@ -136,7 +136,7 @@ def test_other_zips_are_told(tmp_path: Path) -> None:
     with pytest.raises(ExecutionError, match="other.zip contains no recording"):
         trl.scope.read(tmp_path / "other.zip")
     whole = bytearray(path.read_bytes())
-    begin = whole.index(b".edges") + 20  # inside of what is compressed
+    begin = whole.index(b".edges") + 20  # inside the compressed data
     whole[begin : begin + 8] = bytes(8)
     (tmp_path / "damaged.zip").write_bytes(whole)
     with pytest.raises(ExecutionError, match="damaged"):

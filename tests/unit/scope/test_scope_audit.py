@@ -1,4 +1,4 @@
-"""An audit says which native functions run that nobody has tapped."""
+"""An audit lists executed native functions without wrappers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_is_untapped_is_counted_and_what_is_tapped_is_not() -> None:
             zlib.crc32(b"x")
             binascii.crc32(b"x")
         given.put(1)
-        given.get()  # is waiting, and so is what is called inside
+        given.get()  # waits, with all calls inside
         assert sorted(range(4), key=lambda x: -binascii.crc32(b"x") * x)
         thread = threading.Thread(target=lambda: [binascii.crc32(b"x") for _ in range(5)])
         thread.start()

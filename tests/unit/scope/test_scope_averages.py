@@ -1,4 +1,4 @@
-"""What tracing costs calls of a device's interface, by difference of averages: simulated programs whose truth is known."""
+"""Tracing overhead of device calls by difference of averages: simulated programs with known truth."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ def program(
     steps: int = 20,
     apart: bool = True,
 ) -> Recording:
-    """A program that trains, and what was recorded of it: the same work each time, but for noise.
+    """Return a training program and its recording; the work is constant up to noise.
 
     Args:
-        traced: by how much tracing makes calls longer; None where nothing is traced.
-        apart: whether some calls launch or copy alone; else a `backward` does both, twice as many launches.
+        traced: Extra time of calls while traced; None without tracing.
+        apart: Whether some calls launch or copy alone; else each `backward` has two launches per
+        copy.
     """
     work, other = Random(0), Random(seed)
     one = Simulated(traced=traced or {}, launch=4_000)
 
-    def late(ns: int) -> int:  # now and then something else has the core
+    def late(ns: int) -> int:  # sometimes another process has the core
         return ns + other.randrange(noise + 1) + (other.random() < 0.02) * 40 * noise
 
     for _ in range(steps):
@@ -89,11 +90,11 @@ def test_each_call_costs_what_tracing_made_it_longer() -> None:
     without = sum(ns for (_, library), ns in by.items() if library != "backend")
     assert (
         left.breakdown.by("library")[("simulation",)] == without
-    )  # nothing is taken off elsewhere
+    )  # nothing is subtracted elsewhere
 
 
 def test_a_backward_alone_says_what_its_calls_cost_together() -> None:
-    """Two launches come with each copy all the time: all that is known is the sum, which is shared."""
+    """With two launches per copy everywhere, only the sum is identifiable, and it is distributed."""
     costs = by_averages(pairs(apart=False)).costs
     each = (2 * 3_000 + 1_000) / 3
     assert [costs[kind].inside for kind in (LAUNCH, COPY)] == pytest.approx([each] * 2, rel=1e-9)
@@ -121,7 +122,7 @@ def test_calls_that_wait_or_that_nobody_saw_whole_say_nothing() -> None:
     late = replace(window, begin=window.begin + 11)
     cut = replace(seen, devices=replace(seen.devices, windows=(late,)))
     assert not any(each.any() for each in Calls.from_recording(cut).whole.values())
-    # a tracer that begins: what is called meanwhile is none of the program's calls
+    # calls during the tracer's start are not the program's
     first, *rest = np.split(seen.lanes[0].edges.copy(), [1])
     top = Library.WAITING << NAME_BITS | seen.lanes[0].edges["top"][1] & NAME_MASK
     at = int(first["ts"][0])
@@ -138,7 +139,7 @@ def test_calls_that_wait_or_that_nobody_saw_whole_say_nothing() -> None:
 
 
 def works(tapped: tuple[int, int], traced: Mapping[str, int]) -> Simulated:
-    """A program whose tapped calls launch, wait, and are a device's interface themselves; what it does is the same each time."""
+    """Return a program whose wrapped calls launch, wait, or are device calls; its work is constant."""
     one = Simulated(tapped=tapped, traced=traced)
     for _ in range(10):
         with one.within("train"):
@@ -146,9 +147,7 @@ def works(tapped: tuple[int, int], traced: Mapping[str, int]) -> Simulated:
             one.runs("backend", 9_000, [1_000] * 3, "torch.linear", copies=2)
             with one.calls("backend", "torch.item"):
                 one._launch("cudaMemcpyAsync", 1_000)
-                one.device = (
-                    one.now + 5_000
-                )  # the wait takes as long, whatever was added ahead of it
+                one.device = one.now + 5_000  # the wait is constant, whatever was added before it
                 one.waits()
             one.runs("api", 3_000, name="driver.submit")
             one.runs("waiting", 800, name="torch.cuda.synchronize")

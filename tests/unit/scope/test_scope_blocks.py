@@ -1,4 +1,4 @@
-"""Blocks of a recording that are silent at random, by a clock of the test's own."""
+"""Randomly disabled blocks of a recording, under a test clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MS = 1_000_000
 
 
 class Clock:
-    """What both clocks of blocks say."""
+    """Time of both clocks of blocks."""
 
     def __init__(self) -> None:
         self.now = MS
@@ -53,7 +53,7 @@ def step(clock: Clock, ns: int = MS) -> None:
 
 
 def parts(lane: Lane) -> list[tuple[bool, int, np.ndarray]]:
-    """Whether each block is silent, its CPU time, and its edges."""
+    """Return for each block: is it disabled, its CPU time, its events."""
     edges, found, silent, begun = lane.edges, [], False, -1
     for k, (_, top, kind, depth) in enumerate(edges.tolist()):
         silent = kind == Kind.OFF if kind in (Kind.OFF, Kind.ON) else silent
@@ -94,7 +94,8 @@ def test_all_blocks_are_in_pairs_at_first_and_ever_fewer_later(
     assert (pairs.sum(1) == 1).all() and 0 < pairs[:, 0].sum() < len(pairs)
     later = np.array_split(silent[blocks.WARM + blocks.FEWEST :], 4)
     assert len(silent) > 5_500
-    # 0.139 and 0.05 on average; blocks are drawn by the number of the thread, and these are 4 deviations and more
+    # 0.139 and 0.05 on average; blocks are drawn by thread number, and these are 4 deviations or
+    # more
     assert 0.1 < np.mean(later[0]) < 0.18 and 0.025 < np.mean(later[-1]) < 0.075
     for is_silent, cpu, edges in found:
         n = cpu // MS
@@ -124,7 +125,7 @@ def test_what_was_open_in_silence_is_known_behind_it(
 
 
 def test_a_call_that_is_open_holds_a_block(clock: Clock, tmp_path: Path) -> None:
-    """An operation that ends inside of a call is no end of a block."""
+    """An operation that ends inside a call does not end a block."""
     import binascii
 
     class Odd:
@@ -157,7 +158,7 @@ def test_a_silent_operation_that_another_thread_leaves_is_no_longer_open(
             thread = threading.Thread(target=open_one.__exit__)
             thread.start()
             thread.join()
-            # what is recorded stands in its stack until something else of that is left
+            # recorded frames stay on their stack until another part of it ends
             assert open_one not in lane.operations
             assert [one.name for one in lane.operations] == ["act"] * (not silent)
 

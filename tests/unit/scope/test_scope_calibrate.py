@@ -1,4 +1,4 @@
-"""What recording costs by whole runs: `timerl scope calibrate`."""
+"""Overhead of recording from whole runs: `timerl scope calibrate`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ sys.exit(int(sys.argv[2]))
 def pairs(
     *factors: float, counts: Sequence[tuple[int, int]] | None = None, noise: int = 0
 ) -> list[tuple[Run, Run]]:
-    """Pairs of runs in which recording costs so many times what it does in a tight loop."""
+    """Return pairs of runs in which recording costs a multiple of its cost in a tight loop."""
     draw, made = Random(0), list[tuple[Run, Run]]()
     for k, factor in enumerate(factors):
         cpu = draw.randrange(10**9, 2 * 10**9)

@@ -1,4 +1,4 @@
-"""`timerl scope`: unchanged scripts, and all Python processes that they start, are recorded."""
+"""`timerl scope` records unchanged scripts and all their Python child processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def scope(*words: str, folder: Path, **options: object) -> subprocess.CompletedP
 
 
 def slept(recording: Recording, process: int) -> int:
-    """How often a process slept."""
+    """Return the number of sleeps of a process."""
     return sum(
         recording.names[top & ((1 << NAME_BITS) - 1)] == "time.sleep"
         for lane in recording.lanes
@@ -79,7 +79,7 @@ def test_processes_find_the_recording(how: str, tmp_path: Path) -> None:
     found = [one for one in others if slept(recording, one.number)]
     assert len(found) == 1 and slept(recording, found[0].number) == 1
     tree = trl.scope.processes(recording)
-    (root,) = tree.roots  # who made it has been recorded, of all others
+    (root,) = tree.roots  # its parent was recorded, as was its creator
     assert root.process == first and {one.process for one in tree} == set(recording.processes)
     (child,) = (one for one in tree if one.process == found[0])
     assert child.started is not None and child.joined is not None

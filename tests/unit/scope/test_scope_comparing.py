@@ -1,4 +1,4 @@
-"""Two recordings beside each other."""
+"""Comparison of two recordings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = tuple[int, int, Kind, int]
 
 
 def acts(*took: int, name: int = 1, calls: int = 1, inside: int = 10) -> Recording:
-    """An operation that so often takes so long, with calls in it, and 5 ns behind it."""
+    """Return repeated operations of fixed duration, with calls inside, and 5 ns between them."""
     rows, now = list[Row](), 100
     for ns in took:
         rows.append((now, name, Kind.OPERATION_ENTER, 1))
@@ -64,10 +64,10 @@ def test_the_same_operations_stand_beside_each_other() -> None:
     ("second", "grew"),
     [
         (acts(*[106] * 10), True),
-        (acts(*[105] * 10), False),  # by no more than 5 %
-        (acts(*[150] * 10, calls=2), False),  # so did the transitions
-        (acts(*[150] * (FEWEST - 1)), False),  # too few to say
-        (acts(*[10_000, *[80] * 19]), False),  # one of them took long
+        (acts(*[105] * 10), False),  # by at most 5 %
+        (acts(*[150] * 10, calls=2), False),  # as did the transitions
+        (acts(*[150] * (FEWEST - 1)), False),  # too few for a verdict
+        (acts(*[10_000, *[80] * 19]), False),  # one outlier
     ],
 )
 def test_time_grew_though_transitions_did_not(second: Recording, grew: bool) -> None:
@@ -94,14 +94,14 @@ def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:
         one = by_name(first, second)["act"]
         assert one.low is not None and one.high is not None
         held, wide = held + (one.low <= 100 <= one.high), wide + one.high - one.low
-    assert held >= 87  # of 95, four deviations less
-    assert 170 < wide / 100 < 260  # four of the difference's own deviation, 55
+    assert held >= 87  # 95, minus four deviations
+    assert 170 < wide / 100 < 260  # four deviations of the difference, 55
     many = by_name(acts(*[100, 300] * 3_000), acts(*[110, 310] * 3_001))["act"]
     assert many.longer == 10.0 and many.low is not None and -10 < many.low < 10
 
 
 def inner(draw: Random) -> Iterator[tuple[Kind, int, int]]:
-    """Operations within operations, and some blocks that nobody looked at."""
+    """Nested operations, and some unobserved blocks."""
     opened = list[int]()
     for _ in range(200):
         what = draw.random()
@@ -138,7 +138,7 @@ def test_the_times_are_those_of_the_table() -> None:
 
 
 def test_the_bottleneck_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two calls of 30 ns, of which recording has added 25; 40 ns are Python's."""
+    """Two calls of 30 ns, 25 of them overhead; 40 ns are Python's."""
     dear = trl.scope.Calibration("by hand", {"call": trl.scope.Cost(25, 0)})
     monkeypatch.setattr("timerl_nb.scope.analysis.recording_comparison.in_run", lambda _: dear)
     found = acts(*[100] * 8, calls=2, inside=30).compare(acts(*[100] * 8, name=2))

@@ -1,4 +1,4 @@
-"""Times without what recording has added: programs of which the truth is known, by clocks of their own."""
+"""Overhead correction: programs with known truth under test clocks."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ MS = 1_000_000
 
 
 class Program:
-    """A program and what a recorder writes of it, by a clock that both move."""
+    """A program and its recording, on a clock that both advance."""
 
     def __init__(self, costs: dict[str, Cost], silent: Mapping[str, int]) -> None:
         self.costs, self.silent, self.now, self.count = costs, silent, 1, 1
         self.memory = mmap.mmap(-1, 1 << 20)
         self.writer: Any = native.module.Lane(lambda: self.memory)
         self.open: dict[Kind, list[int]] = {}
-        self.traced: list[int] = []  # edges that a tracer saw, and no tap
+        self.traced: list[int] = []  # events seen by a tracer, without a wrapper
         self.writer.put(0, Kind.MARK, 0, self.now)
 
     def put(self, top: int, kind: Kind, depth: int, ahead: float, behind: float) -> None:
@@ -61,14 +61,14 @@ class Program:
         self.count += 1
 
     def passes(self, draw: Random) -> None:
-        """Calls and operations that are not written."""
+        """Make unrecorded calls and operations."""
         for which, kind in enumerate((CALL, ANNOTATION)):
             count = draw.randrange(4)
             self.now += count * self.silent.get(kind, 0)
             self.put(count, Kind.PASSED, which, 0, 0)
 
     def run(self, draw: Random, depth: int = 0) -> None:
-        """Some work, and calls and annotations with more of it inside."""
+        """Run some work, with nested calls and annotations."""
         for _ in range(draw.randrange(1, 5)):
             self.now += draw.randrange(10_000)
             self.passes(draw)
@@ -83,7 +83,7 @@ class Program:
             top, cost, is_traced = draw.randrange(1, 5), self.costs[ANNOTATION], False
             if kind is Kind.CALL_ENTER:
                 is_traced = draw.random() < 0.5
-                # what is called "api" may also be tapped, and what is seen to wait is dearer by nothing that is known
+                # "api" calls may also be wrapped; waits have no known overhead
                 library = draw.choice([Library.API, [Library.BACKEND, Library.WAITING][is_traced]])
                 name = draw.choice(["copy", "launch"]) if library is Library.API else "wait"
                 top = library << NAME_BITS | NAMES.index(name)
@@ -159,19 +159,20 @@ def test_the_bottleneck_that_recording_moved() -> None:
     assert "bottleneck: act / backend as measured, step / backend after correction" in str(found)
 
 
-# --- costs found in the very run --------------------------------------------------------------------------
+# --- costs measured in the same run
+# --------------------------------------------------------------------------
 
 
 class Clock:
-    """What recording adds to it is known: nanoseconds by kind, of what is recorded and of what is silent."""
+    """Known overhead: nanoseconds by kind, of recorded and of disabled events."""
 
     loud = {"call": 1_300, "annotation": 2_500}
     quiet = {"call": 100, "annotation": 500}
-    less = {"call": 300, "annotation": 500}  # of both in a tight loop, without what is silent
+    less = {"call": 300, "annotation": 500}  # of both in a tight loop, without the disabled cost
 
     def __init__(self) -> None:
         self.now, self.noise, self.draw = MS, 0, Random(1)
-        self.grows = 1.0  # what is recorded costs, of what it costs else
+        self.grows = 1.0  # factor of the recorded cost in the program over that in a loop
 
     def __call__(self) -> int:
         return self.now
@@ -239,7 +240,7 @@ def test_costs_are_those_of_the_run(clock: Clock, tmp_path: Path) -> None:
 def test_silent_costs_are_those_behind_other_work_and_hold_what_blocks_count(
     recorder_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What counting for blocks takes is known: 300 ns where it was run last, and 700 where something else was."""
+    """Counting for blocks takes 300 ns in a loop, and 700 after other work."""
     now, is_warm, left = [0], [True], native.module.Operation.__exit__
 
     def works() -> None:
@@ -266,11 +267,11 @@ def test_silent_costs_are_those_behind_other_work_and_hold_what_blocks_count(
     assert (costs["silent annotation"], costs["silent call"]) == (700, 0)
     assert costs["annotation"] == pytest.approx(
         700, abs=2
-    )  # as dear as silence: nothing else takes time
+    )  # equal to the disabled cost: nothing else takes time
 
 
 def test_what_calls_do_is_no_cost_of_recording_them(clock: Clock, tmp_path: Path) -> None:
-    """Operations of different numbers of calls: those with more of them take longer by what these do, too."""
+    """Operations with more calls take longer by the calls' work, too."""
     clock.noise = 40_000
     found = in_run(recorded(tmp_path / "r", clock))
     costs = found.costs
@@ -309,7 +310,7 @@ def test_a_record_corrects_itself(clock: Clock, tmp_path: Path) -> None:
     assert rec.corrected(trl.scope.Calibration.load(saved)).breakdown == found.breakdown
 
 
-# --- calibrations of something else -----------------------------------------------------------------------
+# --- foreign calibrations -----------------------------------------------------------------------
 
 
 def of(**made_by: str) -> Recording:

@@ -1,4 +1,4 @@
-"""What devices ran: traces of PyTorch's and JAX's profilers, their clocks, and the recordings that they are added to."""
+"""Device activity: traces of PyTorch's and JAX's profilers, their clocks, and merging into recordings."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def test_a_trace_is_added_to_the_recording_of_its_run(
     ]
     assert calls == [
         ("CALL_ENTER", 110, "torch.linear"),
-        ("CALL_ENTER", 115, "cudaLaunchKernel"),  # and the driver's call inside of it is its own
+        ("CALL_ENTER", 115, "cudaLaunchKernel"),  # and the driver's call inside is separate
         ("CALL_EXIT", 125, "torch.linear"),
         ("CALL_ENTER", 130, "cudaMemcpyAsync"),
         ("CALL_EXIT", 138, "torch.linear"),
         ("CALL_ENTER", 140.5, "cudaMemsetAsync"),
         ("CALL_EXIT", 144.75, "torch.linear"),
-        ("CALL_EXIT", 150, ""),  # across which a call cannot reach
-        ("CALL_ENTER", 160, "torch.cuda.synchronize"),  # inside of which waiting is the same
+        ("CALL_EXIT", 150, ""),  # a call cannot extend across this
+        ("CALL_ENTER", 160, "torch.cuda.synchronize"),  # inside this, waiting is the same
         ("CALL_EXIT", 300, ""),
     ]
     devices = recording.devices
@@ -111,14 +111,16 @@ def test_a_trace_is_added_to_the_recording_of_its_run(
     assert devices.launched[devices.lane < 0].tolist() == [-1]
     backend = Cell("", "train", "backend", Used.GPU)  # while the thread waited
     assert overlap_of(recording, by="launch").cells[backend] == 42_500
-    # the same trace again changes no lane
+    # merging the same trace again changes no track
     trl.scope.add_trace(folder, packed)
     assert trl.scope.read(folder).lanes[0].edges.tobytes() == lane.edges.tobytes()
     assert overlap_of(trl.scope.read(folder)) == overlap_of(recording)
 
 
 def test_a_clock_that_drifts_is_set_right(tmp_path: Path) -> None:
-    joint = Joint(Anchor(1000, 50, 3), Anchor(3000, 2550, 7))  # ours went on by 2,500 meanwhile
+    joint = Joint(
+        Anchor(1000, 50, 3), Anchor(3000, 2550, 7)
+    )  # our clock advanced by 2,500 meanwhile
     assert (joint.drift, joint.width) == (-500, 7)
     assert joint.to_our_clock(np.array([1000, 1400, 3000, 3400])).tolist() == [50, 550, 2550, 3050]
     alone = Joint(Anchor(1000, 50, 3))
@@ -151,7 +153,7 @@ def test_a_trace_without_devices_says_that_they_are_absent(tmp_path: Path) -> No
     ]
     assert {cell.used for cell in overlap_of(recording).cells} == {Used.UNTRACED}
     assert overlap_of(recording).total == 1000 * END
-    # a device that ran nothing is zero
+    # an idle device counts as zero
     (tmp_path / "t.json").write_text(json.dumps(about))
     trl.scope.add_trace(folder, tmp_path / "t.json")
     used = overlap_of(trl.scope.read(folder)).by("used")

@@ -1,7 +1,7 @@
-"""All forms of calls to native code of PyTorch, JAX and NumPy: each of them is a call of a library.
+"""All syntactic forms of native calls of PyTorch, JAX and NumPy are recorded as library calls.
 
-A form is a line of Python. Plain attributes (`x.shape`, `x.dtype`) are missing on purpose: a wrapper
-would cost more than the call.
+A form is a line of Python. Plain attributes (`x.shape`, `x.dtype`) are excluded: a wrapper would
+cost more than the call.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def forms(text: str) -> list[str]:
 
 
 def missing(rec: trl.scope.record, some: Iterable[str], libraries: tuple[str, ...]) -> list[str]:
-    """The forms without a recorded call."""
+    """Return the forms without a recorded call."""
     seen = {operation for operation, _, to in rec.transitions() if to in libraries}
     return [form for form in some if form not in seen]
 
@@ -159,7 +159,7 @@ def test_forms_of_jax(tmp_path: Path) -> None:
 
 
 def test_forms_of_numpy_where_it_is_wrapped() -> None:
-    """Arrays' own operators cannot be: their class is immutable."""
+    """Operators of arrays cannot be wrapped: their class is immutable."""
     x = np.ones((3, 3))
     lines = forms(UFUNCS)
     add = np.add

@@ -1,4 +1,4 @@
-"""Recordings as Chrome traces, read back."""
+"""Recordings as Chrome traces, with round trips."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = tuple[int, Kind, int, int]
 
 
 def lane(*rows: Row, end: int, thread: int = 8) -> Lane:
-    """Edges of (ts since the start, kind, top, depth)."""
+    """Return events from (ts since the start, kind, top, depth)."""
     edges = [(START + ts, top, kind, depth) for ts, kind, top, depth in rows]
     return Lane(7, thread, "main", np.array(edges, EDGE), START + end)
 
@@ -63,7 +63,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def slices(trace: dict[str, Any]) -> list[tuple[str, str, int, int]]:
-    """(name, category, begin, end) of all slices, in nanoseconds; they nest on each track."""
+    """Return (name, category, begin, end) of all slices, in ns; checks that they nest on each track."""
     found, opened = list[tuple[str, str, int, int]](), defaultdict[tuple[int, int], list[int]](list)
     for one in trace["traceEvents"]:
         if one["ph"] == "X":
@@ -90,7 +90,7 @@ def test_stacks_are_slices(tmp_path: Path) -> None:
     acts = [one for one in events if one["name"] == "act"]
     assert [one["args"] for one in acts] == [{"op_ids": [3, 4]}] * 2
     counted = [one for one in events if one["ph"] == "C"]
-    assert sum(one["args"]["value"] for one in counted) == 30  # a nanosecond is a part
+    assert sum(one["args"]["value"] for one in counted) == 30  # resolution of one nanosecond
     assert {one["name"] for one in counted} == {"threads in calls"}
 
 

@@ -1,4 +1,4 @@
-"""Processes that a recorded one starts, and what the end of a phase has waited for."""
+"""Child processes of a recorded process, and waits at the end of a phase."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAITS = Library.WAITING << NAME_BITS
 
 
 def lane(process: int, end: int, *rows: tuple[int, Kind, int, int]) -> Lane:
-    """Edges of (ts, kind, top, depth)."""
+    """Return events from (ts, kind, top, depth)."""
     edges = [(ts, top, kind, depth) for ts, kind, top, depth in rows]
     return Lane(process, process, "", np.array(edges, EDGE), end)
 

@@ -1,4 +1,4 @@
-"""`program.scope()`: turns and launches of a compiled program, as its events say."""
+"""`program.scope()`: iterations and launches of a compiled program, compared with its events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def learning(executor: str) -> trl.Program:
 
 
 def launches(recording: Recording, lane: Lane) -> list[tuple[str, tuple[int, ...]]]:
-    """What was launched, and at which points."""
+    """Return the launches with their points."""
     found: list[tuple[str, tuple[int, ...]]] = []
     for _, top, kind, _ in lane.edges.tolist():
         if kind == Kind.OPERATION_ENTER:
@@ -42,7 +42,7 @@ def launches(recording: Recording, lane: Lane) -> list[tuple[str, tuple[int, ...
 
 
 def called(recording: Recording) -> list[str]:
-    """What was called in this thread."""
+    """Return the calls of this thread."""
     edges = own_lane(recording).edges
     tops = edges["top"][edges["kind"] == Kind.CALL_ENTER] & ((1 << NAME_BITS) - 1)
     return [recording.names[top] for top in tops.tolist()]
@@ -169,9 +169,9 @@ def test_what_executes_in_a_recording_is_in_it(executor: str) -> None:
         program.start(seed=3).result()
     np.testing.assert_array_equal(have["return"], want["return"])
     recording, table = rec.read(), rec.table()
-    assert len(recording.lanes) == 2  # what was started has a thread of its own
+    assert len(recording.lanes) == 2  # the background run has a separate thread
     by = table.by("phase", "operation", "library")
-    assert by[("mine", "all of it", "backend")] > 0  # what is annotated wins
+    assert by[("mine", "all of it", "backend")] > 0  # annotations win
     mine = {operation for phase, operation, _ in by if phase == "mine"}
     assert mine == {"", "all of it"}
     assert set(recording.op_ids) <= {operation for _, operation, _ in by}

@@ -1,4 +1,4 @@
-"""What is recorded is read back, whatever ends the program that recorded it."""
+"""Recordings can be read, whatever ended the recorded program."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from timerl_nb.scope.wrappers import c_or_python_recorder as native
 from timerl_nb.scope.wrappers import python_recorder as pure
 from timerl_nb.scope.wrappers.library_wrappers import Tapping
 
-record = partial(trl.scope.record, taps=False)  # annotations alone
+record = partial(trl.scope.record, taps=False)  # annotations only
 
 
 @pytest.fixture(autouse=True)
@@ -54,18 +54,18 @@ def nothing_goes_on() -> Iterator[None]:
 
 
 def told(recording: Recording, lane: Lane | None = None) -> list[tuple[str, str, int]]:
-    """A lane as (kind, what is on top behind it, depth)."""
+    """Return a track as (kind, new top of the stack, depth)."""
     (one,) = recording.lanes if lane is None else (lane,)
     names = recording.names
     return [
         (Kind(kind).name, names[top & ((1 << NAME_BITS) - 1)], depth)
         for _, top, kind, depth in one.edges.tolist()
-        if (kind, top) != (Kind.MARK, 0)  # where it begins
+        if (kind, top) != (Kind.MARK, 0)  # its start
     ]
 
 
 def in_thread(work: Callable[[], object]) -> None:
-    """Do something in a thread of its own."""
+    """Call a function in a new thread."""
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
@@ -76,7 +76,7 @@ def test_operations_nest_in_phases_and_in_themselves(tmp_path: Path) -> None:
     def fib(n: int) -> int:
         return n if n < 2 else fib(n - 1) + fib(n - 2)
 
-    assert fib(3) == 2  # nothing is recorded
+    assert fib(3) == 2  # recording is off
     with record(tmp_path / "r") as rec, phase("collect"):
         assert fib(2) == 1
     assert fib(2) == 1
@@ -156,7 +156,7 @@ def test_what_is_left_out_of_order_is_interleaved(tmp_path: Path) -> None:
         ("OPERATION_ENTER", "first", 1),
         ("OPERATION_ENTER", "second", 2),
         ("MARK", "interleaved: first", 0),
-        # with `second` the other is gone, too
+        # with `second`, the other one is gone, too
         ("OPERATION_EXIT", "first", 1),
         ("OPERATION_EXIT", "", 0),
         ("OPERATION_ENTER", "after", 1),
@@ -265,7 +265,7 @@ def test_threads_have_lanes_and_segments_follow_each_other(
     for lane in (one for one in recording.lanes if one.name != "MainThread"):
         assert (
             len(lane.edges) == 1 + 2 * mmap_page // EDGE.itemsize
-        )  # the first one begins the thread
+        )  # the first event starts the track
         (word,) = {name for kind, name, _ in told(recording, lane) if kind == "OPERATION_ENTER"}
         assert word == lane.name
 
@@ -325,7 +325,7 @@ def test_long_names_are_cut_and_say_so(tmp_path: Path) -> None:
 def test_what_cannot_be_written_down_of_a_name_is_escaped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["runs/\udcff.py"])  # whose name is not of UTF-8
+    monkeypatch.setattr(sys, "argv", ["runs/\udcff.py"])  # with a name that is not UTF-8
     with record(tmp_path / "r") as rec:
         for name in ("\ud800", "a\nb", "\x1b[31m", "ü → 🎉"):
             with phase(name), operation(name):
@@ -559,7 +559,7 @@ def test_many_short_threads_take_little_room(tmp_path: Path) -> None:
 def test_numbers_that_the_system_uses_again_are_told_apart(
     recorder_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container of few process numbers, or after `os.execv`."""
+    """As in a container with few process numbers, or after `os.execv`."""
     monkeypatch.setattr(threading, "get_native_id", lambda: 77)
     with record(tmp_path / "r", taps=False) as rec:
         for name in "ab":
@@ -647,7 +647,7 @@ def test_an_interrupt_at_any_line_leaves_no_recording_open(tmp_path: Path) -> No
         ("scope/recording/recording_session.py", "scope/recording/process_joining.py"),
     )
     visited = [*lines(recorded, *parts), *lines(recorded, "scope/recording/recorder.py")[::5]]
-    # ahead of the first line of `__exit__` the block cannot be told from an open one
+    # before the first line of `__exit__` the block looks like an open one
     ahead = inspect.getsourcelines(trl.scope.record.__exit__)[1] + 1
     for line in visited:
         raised = interrupted(recorded, line, *parts, "scope/recording/recorder.py")
@@ -659,7 +659,7 @@ def test_an_interrupt_at_any_line_leaves_no_recording_open(tmp_path: Path) -> No
 
 
 class _Interrupted(trl.scope.record):
-    """A recording whose end is interrupted ahead of the first line."""
+    """A recording with an interrupt before the first line of its end."""
 
     def __exit__(self, *_: object) -> None:
         raise KeyboardInterrupt
@@ -678,7 +678,7 @@ def test_a_recording_ends_without_its_exit(has_ended: str, tmp_path: Path) -> No
     with pytest.raises(KeyboardInterrupt):
         recorded()
     if has_ended == "the object":
-        gc.collect()  # the frame of the block and the object hold each other
+        gc.collect()  # the frame of the block and the object form a cycle
         assert recorder._now is None
     with record(tmp_path / "other"), operation("p"):
         pass

@@ -1,4 +1,4 @@
-"""A simulated machine whose truth is known: what is recorded of it is that, to the nanosecond."""
+"""Simulated machine with known truth: its recordings are exact to the nanosecond."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_what_is_recorded_is_the_truth(drift: int) -> None:
         assert window.drift == drift and window.misfits == window.elsewhere == window.early == 0
         table = read.table()
         assert table.total == one.took() == one.now - START
-        # of a clock that drifts each moment is rounded once
+        # under drift, each moment is rounded once
         slack = 0 if drift == 0 else len(one.launches)
         by = Counter[tuple[str, str]]()
         for begin, end, operation, library in one.spent:
@@ -43,7 +43,7 @@ def test_what_is_recorded_is_the_truth(drift: int) -> None:
         assert launched.total == table.total and launched.unplaced == 0
         on_gpu = [(c, ns) for c, ns in launched.cells.items() if c.used in (Used.BOTH, Used.GPU)]
         assert abs(sum(ns for _, ns in on_gpu) - one.busy()) <= slack
-        assert {cell.library for cell, _ in on_gpu} == {"backend"}  # which called each launch
+        assert {cell.library for cell, _ in on_gpu} == {"backend"}  # caller of each launch
         counts = transitions(read)
         calls = Counter(name for _, _, name in one.launches)
         there = sum(n for (_, left, to), n in counts.items() if (left, to) == ("backend", "api"))
@@ -82,7 +82,7 @@ def test_findings_are_what_is_true_of_the_simulated_device() -> None:
             one.found == one.truth and one.verdict == "holds" and one.source == "simulated device"
         )
     assert devices.f11(devices.workers(16, 8)).verdict == "holds"
-    # a device that does much is not what the paper found
+    # a busy device contradicts the paper's finding
     busy = Process()
     with busy.within("inference"):
         busy.runs("backend", 20_000, [900_000])

@@ -1,4 +1,4 @@
-"""Taps record calls of native functions, pass for what they wrap, and leave everything as it was."""
+"""Wrappers record native calls, behave like the wrapped functions, and are removed without trace."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from timerl_nb.scope.wrappers.function_wrappers import Taps, is_tap, unwrap_func
 
 
 def calls(recording: Recording, lane: Lane | None = None) -> list[tuple[str, str]]:
-    """The calls of a lane, by default this thread's: library and name."""
+    """Return the calls of a track, by default this thread's: library and name."""
     return [
         (Library(top >> NAME_BITS).name.lower(), recording.names[top & ((1 << NAME_BITS) - 1)])
         for _, top, kind, _ in (own_lane(recording) if lane is None else lane).edges.tolist()
@@ -49,7 +49,7 @@ def calls(recording: Recording, lane: Lane | None = None) -> list[tuple[str, str
 
 
 def told(recording: Recording) -> list[str]:
-    """What is entered and left, and how much passed ahead of it: calls, or operations."""
+    """Return the events, and the number of unrecorded calls or operations before each."""
     return [
         f"{top} {('calls', 'operations')[depth]}" if kind == Kind.PASSED else Kind(kind).name
         for _, top, kind, depth in own_lane(recording).edges.tolist()
@@ -58,13 +58,13 @@ def told(recording: Recording) -> list[str]:
 
 
 def bound() -> dict[str, list[tuple[str, Any]]]:
-    """All that modules bind, in order."""
+    """Return all bindings of modules, in order."""
     modules = [(k, m) for k, m in list(sys.modules.items()) if isinstance(m, types.ModuleType)]
     return {name: list(vars(module).items()) for name, module in modules}
 
 
 def changed(before: dict[str, list[tuple[str, Any]]]) -> list[str]:
-    """What is bound otherwise since, but for what modules set themselves."""
+    """Return the changed bindings, except those that modules change themselves."""
     now, found = bound(), list[str]()
     for name, items in before.items():
         if name not in now:
@@ -85,7 +85,7 @@ def crc() -> Iterator[trl.scope.tap]:
 
 
 def test_calls_are_recorded_where_they_are_looked_up(crc: trl.scope.tap, tmp_path: Path) -> None:
-    assert zlib.crc32(b"x") == 2363233923  # nothing is recorded
+    assert zlib.crc32(b"x") == 2363233923  # recording is off
     with trl.scope.record(tmp_path / "r", taps=False) as rec, trl.scope.operation("sum"):
         assert zlib.crc32(b"x") == 2363233923
         with pytest.raises(TypeError):
@@ -126,7 +126,7 @@ def test_a_tap_passes_for_what_it_wraps() -> None:
 def test_a_method_in_python_is_told_from_what_wraps_it() -> None:
     class Env:
         def step(self, action: int, *, twice: bool = False) -> int:
-            """Twice, if asked."""
+            """Twice, if requested."""
             return action * (1 + twice)
 
     taps, before = Taps(), Env.step
@@ -165,7 +165,7 @@ def test_a_tap_binds_to_instances_where_its_function_does() -> None:
 
         one, full = Paced(), queue.Queue[int]()
         full.put(1)
-        one.pause(0)  # a built-in function is no method
+        one.pause(0)  # a built-in function is not a method
         assert Paced.take(full) == 1
         assert (float(one.scaled(2.0)), float(one.doubled(2.0))) == (6, 4)
         assert not inspect.ismethoddescriptor(time.sleep)
@@ -241,7 +241,7 @@ def test_calls_from_inside_a_library_are_its_own() -> None:
                     inside()
             lane.silence(False)
     assert calls(rec.read()) == [("backend", "outer"), ("api", "math.sqrt")] * 2
-    # they are counted where they were: in a call of the same library, or where nothing is written
+    # they count where they ran: in a call of the same library, or in an unrecorded part
     recorded = ["CALL_ENTER", "1 calls", "CALL_ENTER", "CALL_EXIT", "CALL_EXIT"]
     assert told(rec.read()) == [*recorded * 2, "OFF", "9 calls", "6 operations", "ON"]
 
@@ -343,7 +343,7 @@ def test_wrong_taps_are_refused(module: Any, category: str, said: str) -> None:
         del sys.modules["this_has_nothing"]
 
 
-# --- what is tapped by itself ----------------------------------------------------------------------
+# --- automatic wrappers ----------------------------------------------------------------------
 
 
 def test_jitted_functions_are_calls_and_operations() -> None:
@@ -376,12 +376,12 @@ def test_jitted_functions_are_calls_and_operations() -> None:
     assert ("waiting", "jaxlib._jax.ArrayImpl.block_until_ready") in found
     by = {(cell.operation, cell.library) for cell in rec.table().cells}
     assert {("jit twice (guessed)", "backend"), ("mine", "backend")} <= by
-    assert not any("<lambda>" in name for name, _ in by)  # that was annotated
-    np.testing.assert_array_equal(f(x), [2, 2, 2])  # it goes on behind the recording
+    assert not any("<lambda>" in name for name, _ in by)  # annotated explicitly
+    np.testing.assert_array_equal(f(x), [2, 2, 2])  # it continues after the recording
 
 
 class Counting(gymnasium.Env[Any, Any]):
-    """An environment that says how often it has been asked."""
+    """An environment that counts its calls."""
 
     observation_space = action_space = gymnasium.spaces.Discrete(2)
     asked = 0
@@ -418,7 +418,7 @@ def test_steps_of_environments_are_guessed_and_annotations_win() -> None:
     ]
     assert entered == ["simulation (guessed)"] * 3 + ["collect"]
     assert env.unwrapped.asked == 3
-    # of a wrapper, of the environment, and of what that calls by `super`: none is a library's
+    # of a wrapper, of the environment, and of its `super` calls: none belongs to a library
     two, three = (["OPERATION_ENTER", f"{n} calls", "OPERATION_EXIT"] for n in (2, 3))
     assert told(recording) == [*three, *two * 3]
 

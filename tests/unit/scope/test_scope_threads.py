@@ -1,4 +1,4 @@
-"""Threads in recordings: their whole time, their waits, their inherited phases, and counts in disabled blocks."""
+"""Threads in recordings: total time, waits, inherited phases, and counts in disabled blocks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from timerl_nb.scope.analysis.thread_timelines import BLOCKED, Lane
 from timerl_nb.scope.recording import recorder
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
 
-SECONDS = 0.15  # much longer than the start of a thread
+SECONDS = 0.15  # much longer than starting a thread
 
 
 def blocking(wait: Callable[[int], object], *, ended: bool) -> Recording:
@@ -108,7 +108,7 @@ def test_waits_are_told_by_the_call_that_waits() -> None:
 
 
 def test_what_computes_is_not_taken_for_blocked() -> None:
-    """Nor is a ready thread without a processor."""
+    """Neither is a ready thread without a processor."""
     with trl.scope.record(taps=False) as rec:
         with trl.scope.operation("a"):
             pass
@@ -155,7 +155,7 @@ def test_times_and_columns_by_thread() -> None:
     by = table.by("thread")
     assert [name.split()[0] for (name,) in by] == ["MainThread", "helper"]  # type: ignore[union-attr]
     assert sum(by.values()) == table.total
-    assert next(iter(table.threads)) == here  # most of the user's operations first
+    assert next(iter(table.threads)) == here  # first most of the user's operations
     assert f"\n{here}" in str(table) and "\nhelper (" in str(table)
     assert (table + table).by("thread") == {key: 2 * ns for key, ns in by.items()}
     with pytest.raises(OptionError, match="the column 'libary' does not exist") as found:
@@ -244,7 +244,7 @@ def test_phases_cover_tasks_that_are_submitted_in_them(pool: str) -> None:
 
 
 def test_a_phase_covers_a_task_until_it_ends() -> None:
-    """A phase covers it until its own thread leaves the phase; the task's phases are on top."""
+    """The submitter's phase covers it until the submitter leaves; the task's phases are on top."""
     rows = {
         1: [
             (0, 1, Kind.PHASE_ENTER, 1),
@@ -333,7 +333,7 @@ def test_what_record_returns_is_a_recording_everywhere() -> None:
 
 
 class _Old:
-    """A finder, and a loader, of before Python 3.4: with none of today's methods."""
+    """Import finder and loader with only the pre-3.4 methods."""
 
     def find_module(self, name: str, path: Any = None) -> None:
         return None
@@ -386,7 +386,7 @@ def test_a_module_of_another_make_does_not_end_the_program(
 
 
 def test_threads_of_a_kernel_are_told_apart(recorder_in: str, tmp_path: Path) -> None:
-    """A lesson, run cell by cell: the kernel's own threads wait."""
+    """A lesson, run cell by cell; the kernel's threads wait."""
     if recorder_in == "python":
         pytest.skip("one kernel is enough")
     begin = f"""
@@ -426,7 +426,7 @@ print(json.dumps(told))
     assert sum(work) > 0.27e9
     others = {name.rpartition(" ")[0] for name in table if not name.startswith("MainThread")}
     assert len(others) > 1, table
-    for name in others:  # the kernel's own
-        # one that has just begun may not have waited yet
+    for name in others:  # a thread of the kernel
+        # a new thread may not have waited yet
         computed = max(table.get(f"{name} python", 0) - 1_000_000, 0)
         assert table.get(f"{name} waiting", 0) >= 4 * computed, table

@@ -1,4 +1,4 @@
-"""PyTorch, simulators and Stable-Baselines3 in recordings: what is recorded of them."""
+"""Recordings of PyTorch, simulators and Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
 
 
 def entered(recording: Recording, process: int | None = None) -> list[str]:
-    """The operations of all threads, or of a process's."""
+    """Return the operations of all threads, or of one process."""
     return [
         recording.names[top & ((1 << NAME_BITS) - 1)]
         for lane in recording.lanes
@@ -95,7 +95,7 @@ def test_modules_the_engine_and_optimizers_are_operations() -> None:
 def test_a_step_that_raises_an_error_is_left() -> None:
     class Failing(torch.optim.SGD):
         def step(self, closure: Any = None) -> None:
-            super().step()  # an operation of the same one: it is not the outermost
+            super().step()  # nested in one of the same name
             raise ValueError("by itself")
 
     made = torch.nn.Linear(1, 1)
@@ -134,13 +134,13 @@ def test_simulators_are_told_apart(env: str, library: str, called: str) -> None:
 def test_an_agent_needs_no_annotations() -> None:
     sb3 = pytest.importorskip("stable_baselines3")
     agent = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=16, batch_size=16, n_epochs=1, device="cpu")
-    with trl.scope.record(calibrated=False) as rec:  # else some steps are not observed
+    with trl.scope.record(calibrated=False) as rec:  # otherwise some steps are not observed
         agent.learn(32)
     found = set(entered(rec.read()))
     names = ("simulation", "inference", "learn", "backward", "update")
     assert found == {f"{name} (guessed)" for name in names}
     steps = entered(rec.read()).count("simulation (guessed)")
-    assert steps == 1 + 32  # and none of the environments inside of a vector
+    assert steps == 1 + 32  # and none of the environments inside a vector environment
 
 
 def test_torch_is_tapped_where_it_is_imported_later(tmp_path: Path) -> None:
@@ -173,14 +173,14 @@ def test_workers_of_vector_environments_are_recorded(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     joined = environment(
         tmp_path / "r", os.environ, calibrated=False
-    )  # its few updates may be silent
+    )  # its few updates may be in disabled blocks
     command = [sys.executable, "s.py"]
     done = subprocess.run(command, cwd=tmp_path, env=joined, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     recording = trl.scope.read(tmp_path / "r")
     first, *others = [entered(recording, process.number) for process in recording.processes]
     steps = [names.count("simulation (guessed)") for names in others]
-    assert len([count for count in steps if count >= 11]) == 2  # 10 steps, and a reset or more
+    assert len([count for count in steps if count >= 11]) == 2  # 10 steps, and at least one reset
     assert {"inference (guessed)", "learn (guessed)", "update (guessed)"} <= set(first)
     waited = trl.scope.overlap_of(recording).by("operation", "library")
     assert waited["simulation (guessed)", "waiting"] > 0

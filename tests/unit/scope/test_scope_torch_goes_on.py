@@ -1,4 +1,4 @@
-"""PyTorch works on while it is tapped, and after; and all that was tapped is put back."""
+"""PyTorch works while wrapped and afterwards, and all wrappers are removed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def net() -> Net:
 
 
 def trained() -> list[bytes]:
-    """What a few steps of training make of a network, to the bit."""
+    """Return a network's exact parameters after a few steps of training."""
     made = net()
     optimizer = torch.optim.Adam(made.parameters(), lr=0.1)
     for _ in range(3):
@@ -59,7 +59,7 @@ def trained() -> list[bytes]:
 
 def test_all_of_torch_is_put_back() -> None:
     torch.overrides.get_overridable_functions()
-    trained()  # all that is made once
+    trained()  # lazily created objects
     before, tensor, module = bound(), list(vars(torch.Tensor).items()), vars(torch.nn.Module).copy()
     hooks = sys.modules["torch.optim.optimizer"]
     with trl.scope.record():
@@ -95,7 +95,7 @@ def test_taps_pass_for_what_they_wrap() -> None:
 
 
 def compiled(backend: str) -> str:
-    """What `torch.compile` is given, in one graph."""
+    """Return `torch.compile`'s input, as one graph."""
     codes = list[str]()
 
     def looking(graph: Any, _: Any) -> Any:
@@ -247,7 +247,7 @@ def test_spawned_workers_load() -> None:
 
 
 def test_it_works_after_what_was_made_in_a_recording(tmp_path: Path) -> None:
-    """In a process of its own, where nothing was made before."""
+    """In a separate process, in which nothing was created before."""
     (tmp_path / "s.py").write_text(_MADE_INSIDE)
     done = subprocess.run([sys.executable, "s.py"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -287,4 +287,4 @@ def test_what_is_compiled_is_compiled_once_for_all_recordings() -> None:
         with trl.scope.record():
             assert torch.equal(function(x), want)
         assert torch.equal(function(x), want)
-    assert count[0] == 2  # with taps, and without
+    assert count[0] == 2  # with wrappers, and without

@@ -1,4 +1,4 @@
-"""Devices are looked at for some steps, by whoever can; and where there are none, the recording says why."""
+"""Device tracing of some steps, by any available tracer; without one, the recording has the reason."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AHEAD = 10**15
 
 
 class Made:
-    """A tracer whose clock is ahead, and which sees a kernel of each call that was made."""
+    """A tracer with a fast clock that reports a kernel for each call."""
 
     name = "a tracer"
 
@@ -51,7 +51,7 @@ class Made:
         return self.rows.trace(os.getpid(), self.name, self.began, end, {0: "gpu"})
 
     def launch(self) -> None:
-        """A call takes a while, and a kernel runs until the thread looks again."""
+        """Make a call that takes a while, and a kernel that ends at the next event."""
         begin = time.monotonic_ns()
         thread, number = threading.get_native_id(), len(self.rows.called) + 1
         time.sleep(0.0001)
@@ -70,16 +70,16 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def test_threads_that_cupti_counts_are_the_systems() -> None:
-    """By the lower half of Python's names for them, where PyTorch's profiler looks at devices alone."""
+    """CUPTI counts the lower half of Python's thread ids if PyTorch's profiler traces only devices."""
     rows = Rows()
     rows.call("cudaLaunchKernel", 1, 2, threading.get_ident(), 1)
-    rows.call("cudaLaunchKernel", 3, 4, 17, 2)  # a thread of PyTorch's own
+    rows.call("cudaLaunchKernel", 3, 4, 17, 2)  # a thread created by PyTorch
     found = tracers._by_native(rows.trace(os.getpid(), "", 0, 9, {0: "gpu"}))
     assert found.called["thread"].tolist() == [threading.get_native_id(), 17]
 
 
 def test_that_recording_times_itself_is_no_step(made: Made, tmp_path: Path) -> None:
-    """It does behind the first operation, by more of them than are asked for."""
+    """The recording times itself after the first operation, by more operations than the window."""
     with record(tmp_path / "r", devices=2) as rec:
         for name in "abcde":
             with operation(name):
@@ -104,7 +104,7 @@ def test_some_steps_behind_the_first_are_traced(made: Made, tmp_path: Path) -> N
     assert names == {"inner"}
     assert by["a"] == by["d"] == by["e"] == {Used.UNTRACED}
     assert Used.UNTRACED not in by["b"] | by["c"]
-    # of the five launches those in the window are of this thread, and took their time
+    # the launches inside the window belong to this thread, with their times
     inside = (recording.devices.begin >= window.begin) & (recording.devices.end <= window.end)
     assert inside.sum() == 2 and (recording.devices.lane[inside] == 0).all()
     devices = recording.devices
@@ -114,7 +114,7 @@ def test_some_steps_behind_the_first_are_traced(made: Made, tmp_path: Path) -> N
     )
     moved = trl.scope.overlap_of(recording, by="launch").by("operation", "library", "used")
     assert moved["inner", "python", Used.BOTH] == took
-    assert table.by("library")[("unobserved",)] > 0  # in which the tracer began and ended
+    assert table.by("library")[("unobserved",)] > 0  # start and end of the tracer
 
 
 def test_steps_are_outermost_phases_and_operations_outside_of_any(
@@ -132,7 +132,7 @@ def test_steps_are_outermost_phases_and_operations_outside_of_any(
 
 
 def test_a_window_is_what_is_open(made: Made, tmp_path: Path) -> None:
-    with trl.scope.devices():  # where nothing is recorded
+    with trl.scope.devices():  # outside a recording
         pass
     assert made.stopped == 0
     with record(tmp_path / "r", taps=False) as rec:
@@ -342,7 +342,7 @@ def test_a_library_that_fails_leaves_the_program_alone(made: Made, tmp_path: Pat
             k for (name, _), k in one.table().by("operation", "library").items() if name == "o"
         ]
         assert sum(calls) > 0
-    with record(tmp_path / "t", taps=False), trl.scope.devices() as again:  # nobody holds it
+    with record(tmp_path / "t", taps=False), trl.scope.devices() as again:  # no references remain
         del made.stop  # type: ignore[attr-defined]
         assert tracing._now is again
 

@@ -1,4 +1,4 @@
-"""What is drawn of a recording, by value."""
+"""View models of recordings, by value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def edge(ts: int, kind: Kind, name: int = 0, depth: int = 0, library: int = 0) -
 
 
 def small() -> Recording:
-    """Two processes: one in a phase with two operations and a call, its child in an operation of an odd name."""
+    """Two processes: one has a phase with two operations and a call, the other an operation with an odd name."""
     edges = [
         edge(0, Kind.MARK),
         edge(100, Kind.PHASE_ENTER, 1, 1),
@@ -141,7 +141,7 @@ def test_a_figure_adds_up() -> None:
     assert "operations" in wrong.value.hint
 
 
-# --- frames and stretches against counting single nanoseconds --------------------------------------
+# --- frames and segments against a nanosecond count -----------------------------------------------
 
 
 def at_random(rng: np.random.Generator, count: int) -> Lane:
@@ -187,7 +187,7 @@ def from_begin(lane: Lane) -> Lane:
 
 
 def counted(lane: Lane, length: int) -> dict[str, Array]:
-    """What is on top of each track at each nanosecond."""
+    """Return the top of each track at each nanosecond."""
     found = {name: np.zeros(length, int) for name in ("phase", "operation", "library", "called")}
     for ts, top, kind, _ in lane.edges.tolist():
         at = slice(ts - BEGIN, length)
@@ -259,7 +259,7 @@ def test_what_devices_ran_is_what_single_nanoseconds_are() -> None:
             for window in devices.windows:
                 looked[window.begin - BEGIN : window.end - BEGIN] = True
             ran = np.full(len(sort), -1)
-            for row in rows[::-1]:  # what began first counts, of these the first
+            for row in rows[::-1]:  # the earliest start counts; of equal ones the first
                 ran[devices.begin[row] - BEGIN : devices.end[row] - BEGIN] = devices.sort[row]
             sort[looked] = ran[looked]
             assert (device.looked, device.busy) == (looked.sum(), (looked & (ran >= 0)).sum())
@@ -281,7 +281,7 @@ def test_what_devices_ran_is_what_single_nanoseconds_are() -> None:
 
 
 def with_devices(rng: np.random.Generator) -> tuple[Recording, int]:
-    """A lane beside which two devices ran this and that, looked at in two windows."""
+    """A track with two devices, viewed in two windows."""
     lane = from_begin(at_random(rng, 30))
     length = lane.end - BEGIN
     count = int(rng.integers(1, 30))

@@ -1,4 +1,4 @@
-"""The widget of a recording without a browser, `%%scope`, and `timerl scope export`."""
+"""The recording widget without a browser, `%%scope`, and `timerl scope export`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 004's evaluation: networks as kernels, stored streams, figures and their page."""
+"""Evaluation of paper 004: networks as kernels, stored streams, figures and their page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_most_kernels_of_instanas_are_small() -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_static_networks_are_stored_as_they_are_made(name: str, tmp_path: Path) -> None:
-    """Whoever changes the generator stores them anew."""
+    """A change of the generator requires storing them again."""
     save(network(name), tmp_path / "made")
     stored = (DATASETS / "streams" / f"{name}.stream.gz").read_bytes()
     assert gzip.decompress((tmp_path / "made").read_bytes()) == gzip.decompress(stored)
@@ -107,14 +107,17 @@ def test_the_page_has_what_would_be_written(name: str) -> None:
 
 
 def test_the_page_has_what_is_simulated() -> None:
-    """Of one stream: whoever changes the simulator runs `make acs`."""
+    """Checks one stream: a change of the simulator requires `make acs`."""
     for names, operation in ((("walker2d",), figures.STEP), (("instanas",), figures.NETWORK)):
         row = figures.each(names, operation).splitlines()[-1]
         assert row in page.PAGE.read_text().splitlines()
 
 
 def test_what_the_paper_claims_is_there_where_it_is_said_to_be() -> None:
-    """At 1 µs an operation, of a step of walker2d: ACS-HW over ACS-SW over one queue, and a graph's construction."""
+    """At 1 µs per operation, for a step of walker2d:
+
+    ACS-HW, ACS-SW, one queue, and graph construction.
+    """
     found = figures.compared("walker2d", figures.STEP)
     assert 1.0 < found["acs-sw"].device < found["acs-hw"].device < 2.3
     assert found["graph"].device < found["acs-sw"].device < found["graph, built before"].device

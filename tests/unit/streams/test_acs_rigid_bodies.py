@@ -1,4 +1,4 @@
-"""Workloads: contacts against geometry, a heap that falls and rests, streams that depend on their input."""
+"""Workloads: contacts against geometry, a heap that falls and rests, input-dependent streams."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_heap_falls_and_rests_on_the_ground() -> None:
 
 
 def test_bodies_push_each_other_alike() -> None:
-    """In the air all momentum is gravity's."""
+    """In the air, gravity is the only source of momentum."""
     bodies = RigidBodies(12, worlds=4)
     bodies.state[:, :, 2] += 10.0
     bodies.state[1, :, :3] = bodies.state[0, :, :3] + (0.1, 0.2, 0.3)
@@ -99,7 +99,7 @@ def test_its_stream_depends_on_its_state() -> None:
         assert len(stream) == len(pairs) + 12
         lengths.append(len(stream))
     assert len(set(lengths)) > 1
-    # a body moves after its own contacts, and pairs wait for none
+    # a body moves after its contacts, and pairs are independent
     assert set(stream.edges[: len(pairs)]) == {()}
     for body in range(12):
         near = sorted(k for k, pair in enumerate(pairs) if body in pair)
@@ -135,7 +135,7 @@ def test_a_window_moves_a_heap_to_the_same_bits() -> None:
         alone.step()
     with trl.streams.window(size=16, streams=3) as w:
         for _ in range(8):
-            w.wait()  # which pairs are near depends on where bodies are
+            w.wait()  # nearby pairs depend on positions
             windowed.step()
     assert np.array_equal(alone.state, windowed.state)
     assert w.report.count > 8 * 12 and w.report.edges > 0

@@ -1,4 +1,4 @@
-"""Streams of kernels: the memory that they name, and who waits for whom."""
+"""Kernel streams: declared memory and dependences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timerl_nb.streams.scheduling_window import SchedulingWindow
 
 
 def kernel(reads: str, writes: str) -> Kernel:
-    """Of letters: buffers of ten bytes; `*` is all memory."""
+    """Return a kernel from letters: buffers of ten bytes; `*` is all memory."""
 
     def named(letters: str) -> tuple[Segment, ...]:
         return tuple(ANY if c == "*" else Segment(ord(c), 0, 10) for c in letters)
@@ -82,7 +82,7 @@ def test_a_call_names_what_its_arguments_are() -> None:
     assert made.run is not None
     made.run()
     assert (out == 4).all()
-    total(a, a, out=a)  # outside of a window it just runs
+    total(a, a, out=a)  # outside a window it runs immediately
     assert (a == 4).all()
 
 
@@ -92,16 +92,16 @@ def test_finders_keep_the_three_orders_and_barriers(name: str) -> None:
     found = finder(name)
     masks = [found.add(k, kernel(*one.split("->"))) for k, one in enumerate(made)]
     assert masks[0] == 0 and masks[3] == 0
-    assert masks[1] == 0b1  # reads what was written
-    assert masks[2] & 0b10  # writes what was read
-    assert masks[4] == 0b1111  # reads all that anything writes
-    assert masks[5] == 0b10000  # which might have read this
+    assert masks[1] == 0b1  # RAW
+    assert masks[2] & 0b10  # WAR
+    assert masks[4] == 0b1111  # reads all memory
+    assert masks[5] == 0b10000  # may have read this
     assert masks[6] == 0b111111
     assert masks[7] & 0b1000000
 
 
 def test_a_buffer_is_one_until_it_is_cut() -> None:
-    """And from then on its parts do not wait for each other; who knew of it as a whole is waited for by all."""
+    """Afterwards its parts are independent; kernels on the whole buffer precede all of them."""
     found = finder("auto")
     made = [kernel("", "a"), kernel("a", "b"), kernel("", "b")]
     for half in (0, 5), (5, 10), (0, 5):

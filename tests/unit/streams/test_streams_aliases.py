@@ -1,4 +1,4 @@
-"""Segments of arrays with common memory, made in all ways."""
+"""Segments of arrays that share memory in various ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of windows runs, and its model is right where that is known."""
+"""The window benchmark runs, and its model is right in known cases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_model_is_right_for_chains_and_independent_kernels() -> None:
 
 def test_tables_have_all_finders_and_ways() -> None:
     rows = list(streams.costs(count=40, repeats=1))
-    assert len(rows) == 2 + 2 * (4 + 3)  # two numbers of segments; whole, and cut without buffers
+    assert len(rows) == 2 + 2 * (4 + 3)  # two numbers of segments; whole buffers, and ranges
     assert all(row.count("|") == 8 for row in rows)
     assert [row.split("|")[1].strip() for row in streams.empty(count=40, repeats=1)][2:] == [
         "window, no report",

@@ -1,4 +1,4 @@
-"""Checked windows: undeclared accesses of kernels, by every way to the memory."""
+"""Checked windows detect undeclared accesses of kernels, by all access paths."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def checked(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
 
 
 def kernels(out: np.ndarray) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]]:
-    """Kernels that declare `out` alone, by their other access: arguments, and a part of the message."""
+    """Kernels that declare only `out`, by their undeclared access: arguments, and a part of the message."""
     declare = trl.kernel(writes=lambda *a, **k: out)
     captured = np.ones(3)
 

@@ -1,4 +1,4 @@
-"""Blocks of windows in tasks, generators, forked processes and copied contexts."""
+"""Windows in tasks, generators, forked processes and copied contexts."""
 
 from __future__ import annotations
 
@@ -172,9 +172,7 @@ def test_a_forked_process_is_outside_the_block() -> None:
         count(a)
         w.wait()
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # JAX has threads, too; none of them is used in the child
+            warnings.simplefilter("ignore")  # JAX has threads, too; the child uses none of them
             pid = os.fork()
         if not pid:
             status = 1

@@ -1,4 +1,4 @@
-"""Ways of running that need a GPU, on an imitation of one."""
+"""GPU execution modes on a fake GPU."""
 
 from __future__ import annotations
 

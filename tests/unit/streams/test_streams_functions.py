@@ -47,7 +47,7 @@ def test_methods_are_kernels_of_their_instance() -> None:
     assert by[1].upstream == (0,) and by[2].upstream == () and by[0].name == "step"
     made = one.step.kernel(x)
     assert made.writes == (segment_of(one.w),) and made.blocks == 4
-    Model.step(one, x)  # outside of a window it just runs
+    Model.step(one, x)  # outside a window it runs immediately
     assert one.w.tolist() == [8, 8]
 
 

@@ -1,4 +1,4 @@
-"""Interrupts at every submitter's line of a window: no kernel is lost in silence, no block stays open or hangs."""
+"""Interrupts at every line of a window's submitter: no kernel is lost silently, no block hangs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add(a, k):
 
 
 class Block:
-    """A window with some kernels; `stays` catches interrupts inside of it."""
+    """A window with some kernels; `stays` catches interrupts inside it."""
 
     def __init__(self, stays: bool, check: bool) -> None:
         self.a, self.returned = np.zeros(COUNT), list[int]()
@@ -50,7 +50,7 @@ def workers() -> list[threading.Thread]:
 
 
 def check_after(where: object) -> None:
-    """Kernels just run, a window opens, and no thread is left."""
+    """Check that kernels run, a window opens, and no thread remains."""
     assert current_taker() is None and not _TAKERS, where
     a = np.zeros(1)
     add(a, 0)
@@ -75,7 +75,7 @@ def test_interrupts_at_every_line_of_a_window(stays: bool, check: bool) -> None:
         block = Block(stays, check)
         was_raised = interrupted(block, line, PART) is not None
         raised += was_raised
-        if not was_raised:  # accepted kernels have run, and once
+        if not was_raised:  # accepted kernels have run exactly once
             assert (block.a[block.returned] == 1).all() and block.a.max() <= 1, line
         check_after(line)
     assert raised > (50 if not stays else 10)

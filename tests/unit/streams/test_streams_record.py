@@ -1,4 +1,4 @@
-"""What records streams: of our programs, and of functions made of kernels."""
+"""Recording of streams: of our programs, and of functions made of kernels."""
 
 from __future__ import annotations
 

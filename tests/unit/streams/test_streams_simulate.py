@@ -1,4 +1,4 @@
-"""The simulated GPU against closed forms; work is conserved, order kept, and no upstream list of the hardware is wrong."""
+"""The simulated GPU against closed forms; work and order are preserved, upstream lists are right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from timerl_nb.streams.simulator.simulated_run import Simulated
 from timerl_nb.streams.strategies import SIMULATED
 
 G = RTX3070
-LONG = 400 * THREADS  # operations of a block, that take a hundred µs
+LONG = 400 * THREADS  # operations of a block, which take a hundred µs
 
 
 def kernel(
@@ -46,7 +46,7 @@ def independent(count: int, blocks: int) -> Stream:
 
 
 ONE = G.floor + G.operation * 400
-# What a first kernel pays ahead of its blocks, and each one that waits for another after that has ended.
+# Cost of a first kernel before its blocks, and of each dependent one after its predecessor's end.
 FIRST = {
     "serial": G.issue + G.launch,
     "acs-sw": G.check + G.issue + G.launch,
@@ -87,7 +87,7 @@ def test_accel_sim_starts_each_kernel_anew() -> None:
 
 @pytest.mark.parametrize("count", [1, 7, 46, 92])
 def test_independent_kernels_share_what_there_is(count: int) -> None:
-    """Two blocks of each at once: up to 138 blocks at full speed, beyond that as many as fit, more slowly."""
+    """Two concurrent blocks of each: up to 138 blocks at full speed, then as many as fit, more slowly."""
     found = independent(count, 2).simulate("graph")
     slower = max(1.0, count * 2 * WARPS / G.capacity)
     assert count * 2 <= G.resident(32)
@@ -101,7 +101,7 @@ def test_independent_kernels_of_one_queue_follow_each_other() -> None:
 
 def test_blocks_beyond_the_room_come_in_waves() -> None:
     room = G.resident(32)
-    assert room == 46 * 4  # by registers, of which Table V has 32,768
+    assert room == 46 * 4  # by registers: Table V has 32,768
     slowed = ONE * room * WARPS / G.capacity
     for waves in (1, 2, 5):
         found = independent(1, room * waves).simulate("graph")
@@ -110,7 +110,7 @@ def test_blocks_beyond_the_room_come_in_waves() -> None:
 
 
 def test_eight_streams_run_eight_at_once() -> None:
-    """As many rounds as it takes, each with the launches that one driver makes one after the other."""
+    """The number of rounds is minimal, each with the launches that one driver serialises."""
     found = independent(16, 1).simulate("acs-sw", streams=8)
     lanes = {ran.lane for ran in ran_of(found)}
     assert lanes == set(range(8))
@@ -169,7 +169,7 @@ def test_a_block_has_the_registers_of_one_processor(registers: int, fit: int) ->
 
 
 def test_kernels_of_several_shapes_never_overfill_a_processor() -> None:
-    """Blocks of 20,000 registers leave room for one of 12,000 each, and not for two on half of the processors."""
+    """Blocks of 20,000 registers leave room for one of 12,000, but not for two on half of the processors."""
     big = replace(kernel(0, [], [0], 46), registers=78)
     small = replace(kernel(1, [], [1], 92), registers=47)
     found = Stream("both", (big, small)).simulate("graph", gpu=replace(G, saturation=G.warps))

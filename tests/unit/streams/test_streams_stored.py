@@ -1,4 +1,4 @@
-"""Streams in files: what is written is read."""
+"""Stored streams: round trips through files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_stream_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = load(path)
     assert found.name == "small"
     assert found.edges == stream.edges == ((), (0,), (0, 1), (0, 1, 2))
-    # buffers are counted as they come; all else is what it was
+    # buffers are renumbered in order of appearance; all else is equal
     numbers = {900: 0, 70: 1, 5: 2, -1: -1}
     for a, b in zip(stream.kernels, found.kernels, strict=True):
         assert [(numbers[s.buffer], s.start, s.stop) for s in (*a.reads, *a.writes)] == [

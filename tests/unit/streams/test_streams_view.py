@@ -1,4 +1,4 @@
-"""Runs of a stream as they are drawn, and the widget that steps through them."""
+"""Drawings of stream runs, and the widget that steps through them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_view_has_all_runs_on_one_scale() -> None:
         "2 add&lt;b&gt; at a.py:3: 3 µs, after 0, 1",
     ):
         assert said in picture, said
-    assert "slot 3" not in picture  # which no kernel was in
+    assert "slot 3" not in picture  # no kernel was in this slot
     assert view.to_json()["runs"][1]["launches"][2]["upstream"] == [0, 1]
     with pytest.raises(CallError, match="3 is not a report"):
         StreamView.from_reports(3)

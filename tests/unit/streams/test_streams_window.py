@@ -1,4 +1,4 @@
-"""Windows on threads: what runs, what is refused, and what is left after a failure."""
+"""Threaded windows: execution, refusals, and the state after a failure."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_windows_that_are_used_wrongly() -> None:
         w.close()
         with pytest.raises(ExecutionError, match="the window is closed"):
             w.close()
-        add(x, ONE, x)  # just runs
+        add(x, ONE, x)  # runs immediately
         assert x[0] == 1
     with pytest.raises(ExecutionError, match="the window is closed"):
         w.submit(one)
@@ -324,7 +324,7 @@ def test_streams_that_are_empty_wide_or_cannot_run() -> None:
 
 
 class Token:
-    """Of which a kernel holds one: how many there were at once."""
+    """Token held by running kernels; records the maximal concurrency."""
 
     alive = most = 0
 

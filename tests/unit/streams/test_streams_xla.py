@@ -1,4 +1,4 @@
-"""Jitted functions as streams: what XLA launches, who reads what of whom, loops unrolled."""
+"""Jitted functions as streams: XLA's launches, dependences, and unrolled loops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from timerl_nb.runtime.xla.hlo.hlo_cost_counts import work
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.recorders.jax_function import record_xla, stream_of
 
-# A loop of three turns around two kernels, one after it; and one of unknown length.
+# A loop of three iterations with two kernels, one kernel after it, and a loop of unknown length.
 TEXT = """HloModule m, is_scheduled=true
 
 %body (p: (s32[], f32[512])) -> (s32[], f32[512]) {
@@ -54,7 +54,7 @@ def test_a_loop_of_known_length_is_unrolled() -> None:
     names = [k.name for k in stream.kernels]
     assert names == ["next", "y"] * 3 + ["sum", "part"]
     assert len(names) == work(KNOWN).launches
-    # counters wait for counters, the array for the array; the sum for the last turn's
+    # counters wait for counters, the array for the array; the sum for the last iteration's
     assert stream.edges == ((), (), (0,), (1,), (2,), (3,), (5,), (6,))
     y = stream.kernels[1]
     assert (y.blocks, y.operations, y.nbytes) == (2, 512.0, 3 * 4 * 512)
@@ -72,13 +72,13 @@ def test_a_loop_of_unknown_length_turns_as_often_as_is_said() -> None:
         stream_of(TEXT, "m")
     stream = stream_of(TEXT, "m", at_most=2)
     assert [k.name for k in stream.kernels] == ["less", "next", "y"] * 2 + ["sum", "part"]
-    # a turn waits for its condition, whose value says whether it runs
+    # an iteration waits for its condition, because the condition's value decides whether it runs
     assert [stream.edges[k] for k in range(6)] == [(), (0,), (0,), (0, 1), (1, 3), (2, 3)]
     assert len(stream_of(TEXT, "m", at_most=0)) == 2
 
 
 def test_a_loop_of_which_a_cpu_makes_one_kernel_is_a_loop() -> None:
-    """A short one: XLA calls it, as a computation of its own."""
+    """XLA calls short loops as a separate computation."""
 
     @jax.jit
     def f(x: jax.Array) -> jax.Array:
@@ -107,7 +107,7 @@ def test_a_jitted_function_has_as_many_kernels_as_launches() -> None:
     assert len(stream) == work(text).launches > 5
     assert work(text).is_exact
     assert sum(k.operations for k in stream.kernels) == work(text).products + work(text).elements
-    # the turns follow each other, and something waits for each kernel but the last
+    # iterations are sequential, and all kernels except the last have dependents
     assert max(stream.depths) >= 5
     waited = {u for upstream in stream.edges for u in upstream}
     assert len(stream) - 1 not in waited
