@@ -1,4 +1,4 @@
-"""What must hold of every run, whatever the program: shared by unit and property tests."""
+"""Invariants of every run, shared by unit and property tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROLES = ("output", "parameter")
 
 
 def tried_schedules(monkeypatch: pytest.MonkeyPatch) -> list[Pdg]:
-    """The graphs that are scheduled on trial from now on, as they come."""
+    """Record the graphs that are scheduled on trial from here on."""
     seen: list[Pdg] = []
     once = trial.find_schedule
 
@@ -49,10 +49,10 @@ def assert_same(
     what: str,
     off: Mapping[str, float] | None = None,
 ) -> None:
-    """Equal outputs: exactly where discrete, within the tolerance where floating-point.
+    """Check equal outputs: exactly if discrete, within the tolerance if floating-point.
 
     Args:
-        off: how far apart values may be, where that is more.
+        off: Additional absolute tolerance.
     """
     for name, expected in want.items():
         found = np.asarray(have[name])
@@ -70,9 +70,9 @@ def assert_same(
 
 
 def assert_equal(want: Mapping[str, np.ndarray], have: Mapping[str, Any]) -> None:
-    """The same outputs, to the last bit; what is no number is none in both."""
+    """Check bitwise equal outputs; NaNs must match."""
     for name, value in want.items():
-        # NumPy knows no NaN of half precision
+        # NumPy has no NaN comparison for some half-precision types
         wide = [
             np.asarray(x, np.float32 if value.dtype in _HALVES else None)
             for x in (have[name], value)
@@ -81,15 +81,15 @@ def assert_equal(want: Mapping[str, np.ndarray], have: Mapping[str, Any]) -> Non
 
 
 def total(x: np.ndarray) -> Any:
-    """The sum, of infinities of both signs, too."""
+    """Return the sum, also with infinities of both signs."""
     with np.errstate(invalid="ignore"):
         return x.sum()
 
 
 class Expected:
-    """What the reference makes of a graph, and how near to it a run of it must come.
+    """The reference's results for a graph, with tolerances.
 
-    Half precision is as far off as its roundings reach, which float64 does not have.
+    For half precision, the tolerance is the spread of roundings, which float64 does not have.
     """
 
     def __init__(self, pdg: Pdg, bounds: Mapping[str, int], seed: int) -> None:
@@ -117,7 +117,7 @@ class Expected:
 
 
 def _off(x: np.ndarray, exact: np.ndarray) -> float:
-    """How far values may be from `x`: some times as far as roundings have taken it."""
+    """Return the tolerance around `x`: a multiple of its rounding errors."""
     with np.errstate(all="ignore"):
         far = np.abs(np.asarray(x, np.float64) - exact)
         size = np.nan_to_num(np.abs(np.asarray(x, np.float64)), posinf=0.0).max(initial=0.0)
@@ -127,7 +127,7 @@ def _off(x: np.ndarray, exact: np.ndarray) -> float:
 def assert_same_points(
     want: Mapping[str, Mapping[str, np.ndarray]], have: Mapping[str, Mapping[str, np.ndarray]]
 ) -> None:
-    """Values of conditional tensors that are at the same places."""
+    """Compare values of conditional tensors at equal points."""
     places = [
         {name: {d: x.tolist() for d, x in at.items()} for name, at in where.items()}
         for where in (want, have)
@@ -136,10 +136,10 @@ def assert_same_points(
 
 
 def assert_memory_is_sound(program: Program, result: Result, events: Sequence[Event]) -> None:
-    """No read of what is not there, no leak, and the ledger as predicted, byte for byte."""
+    """Check that no read misses, nothing leaks, and memory equals the prediction byte for byte."""
     live: Counter[tuple[str, tuple[int, ...]]] = Counter()
     away: Counter[tuple[str, tuple[int, ...]]] = Counter()  # of these, on the host
-    summed = {  # may be read where nothing has been added
+    summed = {  # may be read before any addition
         store.name
         for (op_id, out), store in program.memory.stores.items()
         if program.fused[op_id].outputs[out].reduce is not None
@@ -167,7 +167,7 @@ def assert_memory_is_sound(program: Program, result: Result, events: Sequence[Ev
     assert total == result.memory.kept, "bytes that are neither freed nor kept by an output"
     (ceiling,) = [x for x in program.bounds.values() if isinstance(x, Ceiling)] or [0]
     ends = set(result.lengths)
-    # an operation that runs where `t == T - 1`, say, is planned for every length
+    # an operation at, say, `t == T - 1` is planned for every length
     chosen = any(ends & op.where.symbols for op in program.fused)
     if chosen or any((lengths < ceiling).any() for lengths in result.lengths.values()):
         assert result.memory.peak <= program.memory.peak
@@ -181,17 +181,17 @@ def assert_memory_is_sound(program: Program, result: Result, events: Sequence[Ev
 
 
 def leaving(program: Program, share: float) -> int:
-    """A budget that leaves so much of what a program carries, beside what its kernels take."""
+    """Return a budget with room for some of the carried bytes, besides the kernels' temporaries."""
     return int(program.memory.peak * share) + program.memory.overhead_bytes
 
 
 def with_swaps(program: Program, swaps: Swaps, seed: int = 0) -> Run:
-    """A run of the program with swaps of one's own choice, by the interpreter."""
+    """Run the program with chosen swaps, by the interpreter."""
     return Run(_swapped(program, swaps, "interpret"), seed=seed)
 
 
 def lowered_with_swaps(program: Program, swaps: Swaps, seed: int = 0) -> LoweredRun:
-    """A run of the program with swaps of one's own choice, as XLA programs."""
+    """Run the program with chosen swaps, under XLA."""
     executable = _swapped(program, swaps, "xla")
     return LoweredRun(Lowered(executable.ast, executable.plan, executable.kernels), seed=seed)
 

@@ -1,7 +1,9 @@
-"""Arrays after a call: writing into them afterwards changes nothing.
+"""Returned and stored arrays: later writes into them change nothing.
 
-Each case calls a public function, which stores or returns an array, and passes the array to `write`. It runs twice: `write`
-does nothing in the first run and overwrites the array in the second. Both runs return the same values.
+Each case calls a public function, which stores or returns an array, and passes the array to
+`write`. It runs twice:
+`write` does nothing in the first run and overwrites the array in the second. Both runs return the
+same values.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ WHOLE = {
 
 
 def aligned(values: Any, dtype: Any = np.float32) -> Array:
-    """An array at an address from which XLA on a CPU reads without a copy."""
+    """Return an array at an address from which XLA reads without a copy on a CPU."""
     found = np.asarray(values, dtype)
     memory = np.zeros(found.nbytes + 64, np.uint8)
     first = -memory.ctypes.data % 64
@@ -173,7 +175,7 @@ def priorities(write: Write) -> Any:
 
 
 class OnArrays(trl.replay.Dqn):
-    """Keeps the arrays that learning begins with, and passes arrays of NumPy on."""
+    """Stores the arrays that learning begins with, and passes NumPy arrays on."""
 
     def begin(self, seed: int) -> Any:
         start = jax.tree_util.tree_map(aligned, super().begin(seed))
@@ -233,7 +235,7 @@ def tensors(write: Write) -> Any:
 
 
 def sums(executor: str, end: Any, size: int) -> trl.Program:
-    """A sum of given values, whose turns take XLA longer than the producer of these values."""
+    """Sum given values; XLA's iterations are slower than the producer of these values."""
     with trl.Context("i") as ctx:
         ((i, _),) = ctx.dims
         g = trl.given("g", (size,), domain=(i,))
@@ -257,7 +259,7 @@ def giving_turns(write: Write, executor: str) -> Any:
             yield {"g": x}
             write(x)
 
-    # arrays of JAX as they are, so only the end waits for XLA
+    # JAX arrays are passed as they are, so only the end waits for XLA
     turns = sums(executor, trl.endless, size).turns(given=given(), taken=lambda x: x)
     return jax.tree_util.tree_map(np.array, list(turns))
 

@@ -19,7 +19,7 @@ from timerl_nb.replay import Replay, SumTree
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 FLOATS = ["float16", bfloat16, "float32", "float64"]
-# arrays of other types than numbers, or with numbers that would lose a part
+# non-numeric arrays, or numbers that would lose precision
 STRANGE: dict[str, Any] = {
     "complex": np.array([1 + 2j, 1]),
     "text": np.array(["1", "1"]),
@@ -95,7 +95,7 @@ def tree() -> SumTree:
 
 
 def written(x: Any) -> None:
-    """Through the writer of a thread, and as its staged entries."""
+    """Write through a thread's writer; return its staged entries."""
     made = buffer()
     with made.actor(2) as put:
         put({"x": x})
@@ -143,7 +143,7 @@ POSITIONS: dict[str, Take] = {  # index arguments
     "SumTree.retrieve": lambda x: tree().retrieve(x),
 }
 SERIALS: dict[str, Take] = {"ticket": lambda x: buffer().ticket(x)}
-COUNTS: dict[str, Take] = {  # integers of 32 bits
+COUNTS: dict[str, Take] = {  # 32-bit integers
     "insert": lambda x: buffer("i32").insert({"x": x}),
     "given": given("i32"),
     "udf": returned("i32"),

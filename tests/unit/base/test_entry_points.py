@@ -1,4 +1,4 @@
-"""Functions of parts above a program, by the names of one table."""
+"""Functions of the layers above a program, found through one table."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def test_the_part_is_imported_when_it_is_asked_for(
         "def Explorer(program, other):\n    return 'opened'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "timerl_widgets", None)  # so that it is put back as it was
+    monkeypatch.setitem(sys.modules, "timerl_widgets", None)  # so that it is restored
     monkeypatch.delitem(sys.modules, "timerl_widgets")
     assert program.explore() == "opened"

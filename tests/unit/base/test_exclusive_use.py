@@ -1,4 +1,4 @@
-"""Folders and buffers for one user at a time: a second one is refused, and a lock ends with its owner."""
+"""Exclusive use of folders and buffers: a second user is refused, and a lock ends with its owner."""
 
 from __future__ import annotations
 

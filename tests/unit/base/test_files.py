@@ -1,4 +1,4 @@
-"""The one way in which files are written."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def test_what_comes_in_parts_is_one_file(tmp_path: Path) -> None:
 def test_a_file_is_held_by_one(
     system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if system == "windows":  # as its documentation has it
+    if system == "windows":  # as documented
         held = set[tuple[str, int]]()
 
         def locking(file: int, mode: int, count: int) -> None:
             assert (mode, count) == (2, 1)
             at = os.lseek(file, 0, os.SEEK_CUR)
-            assert at >= os.fstat(file).st_size  # what is held can be read by nobody
+            assert at >= os.fstat(file).st_size  # nobody can read a locked file
             place = os.readlink(f"/proc/self/fd/{file}"), at
             if place in held:
                 raise PermissionError(13, "Permission denied")

@@ -1,4 +1,4 @@
-"""Files from somebody else: names of other folders, devices, pipes, growing archives, modules in the way."""
+"""Forged files: names of other folders, devices, pipes, decompression bombs, shadowing modules."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_checkpoint_is_as_large_as_its_header_says(tmp_path: Path) -> None:
         trl.load(path)
     linked = tmp_path / "linked.safetensors"
     path.write_bytes(VALUES)
-    linked.symlink_to(path)  # a name that the user gives may be a link
+    linked.symlink_to(path)  # a path given by the user may be a link
     assert trl.load(linked)["k"].tolist() == [0]
 
 

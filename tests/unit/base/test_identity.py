@@ -1,4 +1,4 @@
-"""Identity across processes: equal for equal objects, different for different ones, without addresses."""
+"""Cross-process identity: equal for equal objects, different otherwise, without addresses."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Thrice(Own):
 
 
 class Tuned(Dqn):
-    """A subclass of a dataclass, with an attribute besides its fields."""
+    """A subclass of a dataclass, with an extra attribute."""
 
     def __init__(self, k: int) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ def test_values_that_a_property_has_cached_do_not_count() -> None:
 
 
 class Mine:
-    """An algorithm without a repr of its own."""
+    """An algorithm without a __repr__."""
 
     def __init__(self, lr: float) -> None:
         self.lr, self._inner = lr, Dqn("gym.CartPole-v1", hidden=(4,), lr=lr)

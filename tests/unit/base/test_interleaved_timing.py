@@ -1,4 +1,4 @@
-"""Timing of calls and of candidates, by a made-up clock."""
+"""Timing of calls and of candidates, by a fake clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMITS = Limits(rounds=5, most_rounds=20, each=2.0, all=10.0, lost=3.0, few=3)
 
 
 class Clock:
-    """Time that passes only in calls; it lists their order."""
+    """Clock that advances only in calls; it records their order."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""Every way in or out of a program keeps values: integers out of range are refused, infinities warned of."""
+"""All inputs and outputs preserve values: out-of-range integers are refused, infinities cause a warning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HUGE = 1e300
 
 
 class Wide(gymnasium.Env[Any, Any]):
-    """Observations of 64 bits: integers, or floats with rewards as large."""
+    """Observations of 64 bits: integers, or floats with equally large rewards."""
 
     def __init__(
         self, kind: str, value: float, start: float = 0, space: str = "", reward: Any = 0.0
@@ -116,7 +116,7 @@ def acted(action: Any) -> Any:
 
 
 def extra(x: Any, first: Any = 0.0) -> Any:
-    """Collect with an extra of the first one's type."""
+    """Collect with an extra of another type than the first one's."""
     seen = iter([first, x])
     env = SyncVectorEnv([lambda: Wide("float32", 0)] * 2)
 
@@ -186,7 +186,7 @@ WARNED: dict[str, Callable[[Any], Any]] = {
 def test_integers_that_do_not_fit_are_refused(name: str) -> None:
     with pytest.raises(TimeRLError, match=r"(do|does) not fit"):
         REFUSED[name](WIDE)
-    if "processes" not in name:  # they begin anew at each call
+    if "processes" not in name:  # they are reset at each call
         REFUSED[name](2**31 - 1)
 
 

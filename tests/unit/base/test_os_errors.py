@@ -1,4 +1,4 @@
-"""Errors of the system become errors with the user's line and a remedy."""
+"""System errors are reported with the user's line and a remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_systems_reason_and_the_callers_line_are_told() -> None:
 
 
 def test_the_line_is_that_of_the_users_call(tmp_path: Path) -> None:
-    """Frames of the library between them do not count."""
+    """Frames of the library in between are skipped."""
     with pytest.raises(ExecutionError, match=r"the trace .* cannot be written") as caught:
         write_events(tmp_path / "missing" / "trace.json", [])
     assert Path(caught.value.origin.file).name == Path(__file__).name

@@ -1,4 +1,4 @@
-"""Settings of the user's: a home folder in paths, and JAX's own configuration."""
+"""User settings: home folder in paths, and JAX's configuration."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_path_without_a_tilde_stays() -> None:
 @pytest.mark.parametrize("executor", ["xla", "interpret"])
 def test_promotion_rules_of_the_user_do_not_reach_programs(executor: str) -> None:
     want = program(executor=executor).execute(progress=False)["s"]
-    jax.clear_caches()  # else nothing is traced again
+    jax.clear_caches()  # otherwise nothing is traced again
     with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
         found = program(executor=executor, fuse=False).execute(progress=False)["s"]
     np.testing.assert_allclose(found, want, rtol=1e-5)

@@ -1,6 +1,8 @@
-"""Wrong arguments of every public function and class: it works, or an error of ours says what to do.
+"""Wrong arguments of every public function and class: they work, or raise an error with a remedy.
 
-Errors of Python about a call (a wrong signature, an abstract class) are right: no function of ours has run. NumPy answers for arrays as flags.
+Python's errors about the call itself (wrong signature, abstract class) are accepted: no function
+of ours has run. NumPy
+reports arrays used as flags.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import timerl_nb as trl
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import TimeRLError
 
-# `explore` and `tune_machine` take long or open a page; the library makes the others, and users do not
+# `explore` and `tune_machine` are slow or open a page; only the library creates the other objects
 _LEFT_OUT = {"explore", "tune_machine", "Parameter", "Program", "Training"}
 _LIBRARY = str(Path(trl.__file__).parent)
 _MANY = bool(int(os.environ.get("TIMERL_FUZZ", "0")))
@@ -44,7 +46,7 @@ def _targets() -> Mapping[str, Callable[..., Any]]:
 
 
 def _is_called(thing: Any) -> bool:
-    """Whether users call it: neither an abstract class nor an enumeration."""
+    """Return whether users call it: neither an abstract class nor an enumeration."""
     is_enum = isinstance(thing, type) and issubclass(thing, Enum)
     return callable(thing) and not inspect.isabstract(thing) and not is_enum
 
@@ -53,7 +55,7 @@ TARGETS = _targets()
 
 
 def _is_raised_within(error: BaseException) -> bool:
-    """Whether a function of the library, or one that it calls, raised an error."""
+    """Return whether a function of the library, or one that it calls, raised an error."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is this test
     return any(frame.filename.startswith(_LIBRARY) for frame in frames)
 
@@ -68,7 +70,7 @@ def _wrong(folder: Path) -> list[Any]:
 
 
 def _calls(function: Callable[..., Any], value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Calls of one wrong value: for all required arguments, and for each optional one."""
+    """Yield calls with one wrong value: for all required arguments, and for each optional one."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""The command `timerl`: what it says, what it refuses, and runs that it begins, stops and goes on with."""
+"""The command `timerl`: output, refusals, and runs that it starts, stops and resumes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ RUNS = "program.execute()"
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TIMERL_PROGRESS", "0")
-    monkeypatch.setenv("TIMERL_CACHE", os.environ[SHARED])  # nothing patched here compiles anything
+    monkeypatch.setenv("TIMERL_CACHE", os.environ[SHARED])  # patched tests compile nothing
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'widgets'}")
 
 
@@ -76,7 +76,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def when_saved(folder: Path, then: Any) -> threading.Thread:
-    """Do something as soon as a run has saved its state."""
+    """Call a function as soon as a run has saved its state."""
 
     def watch() -> None:
         until = time.monotonic() + 120
@@ -89,7 +89,7 @@ def when_saved(folder: Path, then: Any) -> threading.Thread:
     return thread
 
 
-# --- what it says --------------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------------------
 
 
 def test_help_imports_neither_jax_nor_isl() -> None:
@@ -254,7 +254,7 @@ def test_every_argument_of_an_algorithm_can_be_typed(name: str) -> None:
     for one in about.arguments.values():
         assert one.read(format_argument(one.default)) == one.default
         assert one.about or one.name == "minibatches"  # which the docstring explains above
-    train.parser_of("train", about, "")  # no argument has a name that the command has
+    train.parser_of("train", about, "")  # no argument has the name of an option of the command
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_a_run_is_kept_stopped_and_gone_on_with(
 
     def written(kept: RunFolder, about: Any, arrays: Any) -> Any:
         made = write(kept, about, arrays)
-        if about.turn == 3:  # and the run goes on only when it was asked to stop
+        if about.turn == 3:  # and the run resumes only if it was asked to stop
             os.kill(os.getpid(), signal.SIGINT)
             assert asked_to_stop.wait(60)
         return made
@@ -340,7 +340,7 @@ def test_what_is_asked_for_is_kept_whole(capsys: pytest.CaptureFixture[str]) -> 
         assert main(["resume", str(path.parent)]) == 1
         assert said in capsys.readouterr().err
     path.write_text(was)
-    (path.parent / "manifest.json").unlink()  # as if killed before the first state: it begins
+    (path.parent / "manifest.json").unlink()  # as if killed before the first state: it starts over
     assert main(["resume", str(path.parent), "--quiet"]) == 0
     (path.parent / "manifest.json").write_text("{}")
     assert main(["resume", str(path.parent), "--quiet"]) == 1
@@ -439,7 +439,7 @@ def test_a_script_is_profiled(capsys: pytest.CaptureFixture[str]) -> None:
         assert json.loads(Path(name).read_text())["traceEvents"]
 
 
-# --- beside --------------------------------------------------------------------------------------
+# --- other commands ------------------------------------------------------------------------------
 
 
 def test_lab_opens_on_this_machine_alone(
@@ -448,7 +448,7 @@ def test_lab_opens_on_this_machine_alone(
     opened = lab.command(["--no-browser"])
     assert opened[:5] == [sys.executable, "-P", "-m", "jupyterlab", "--ip=127.0.0.1"]
     assert opened[-2].endswith("00_the_one_line_change.ipynb") and opened[-1] == "--no-browser"
-    assert not [word for word in opened if "token" in word]  # Jupyter's own is asked for
+    assert not [word for word in opened if "token" in word]  # Jupyter's own is requested
     monkeypatch.setattr(lab, "in_checkout", lambda part: None)
     assert not [word for word in lab.command() if word.endswith(".ipynb")]
     monkeypatch.setattr(lab, "find_spec", lambda name: None)
@@ -485,12 +485,12 @@ def test_lab_answers_whoever_has_the_token_and_ends_when_told(tmp_path: Path) ->
             running.kill()
         said.seek(0)
         assert "Traceback" not in said.read()
-    with pytest.raises(OSError):  # nobody is left who listens
+    with pytest.raises(OSError):  # no listener remains
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
 
 
 def answered(address: str, running: subprocess.Popen[Any]) -> Any:
-    """What a server answers, once it listens."""
+    """Return a server's answer, once it listens."""
     until = time.monotonic() + 120
     while True:
         try:
@@ -530,7 +530,7 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 
 def alone(lr: float, seed: int, iterations: int) -> float:
-    """The return of one run of the sweep, as the table has it."""
+    """Return the return of one run of the sweep, formatted as in the table."""
     ctx = trl.algorithms.reinforce(hidden=[4], lr=lr)
     result = ctx.compile({"B": 2, "I": iterations, "T": 5}).execute(seed=seed)
     return float(np.mean(result["return"][-(iterations // 10) :], dtype=np.float64))
@@ -565,7 +565,7 @@ def test_a_killed_worker_goes_on_from_what_it_saved(
     ]
     assert [float(row["return"]) for row in rows] == [alone(0.1, 5, 60), alone(0.001, 5, 60)]
 
-    # again: nothing is missing; another sweep is refused
+    # second call: nothing to do; another sweep is refused
     assert main(words) == 0
     assert "2 finished" in capsys.readouterr().out and len(begun) == 3
     assert main(["resume", "sweep"]) == 0 and len(begun) == 3
@@ -575,7 +575,7 @@ def test_a_killed_worker_goes_on_from_what_it_saved(
 
 
 def begun_first(begun: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """The process that runs the first of the folders."""
+    """Return the process that runs the first of the folders."""
     return next(one for one in begun if any("000-" in str(word) for word in one.args))  # type: ignore[union-attr]
 
 
@@ -583,7 +583,7 @@ def test_a_sweep_does_what_is_missing_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Here:
-        """Runs of this very process; some fail."""
+        """Runs in this process; some fail."""
 
         failing = "seed=1"
 

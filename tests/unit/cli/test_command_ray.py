@@ -1,4 +1,4 @@
-"""A sweep over Ray's workers, one of which is killed. It needs Ray, which `requirements.peers.txt` names."""
+"""A sweep on Ray's workers, one of which is killed. Needs Ray (`requirements.peers.txt`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def of_ray(begun: int) -> list[int]:
-    """The processes in which Ray runs parts of a sweep, of those below a process."""
+    """Return the processes in which Ray runs parts of a sweep, below a process."""
     found: list[int] = []
     for path in Path("/proc").glob("[0-9]*"):
         try:

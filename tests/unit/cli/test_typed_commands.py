@@ -1,4 +1,4 @@
-"""Commands of the pages and of the help, run as typed there with smaller sizes."""
+"""Commands in the documentation and the help, run verbatim with smaller sizes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def help_of(*words: str) -> str:
 
 
 def typed_in(text: str) -> list[str]:
-    """Return the commands of a text: whole lines without their explanations, and spans between backticks."""
+    """Return the commands of a text: lines without their explanations, and spans in backticks."""
     lines = [line.removeprefix("$ ") for line in re.findall(r"^(?:\$ | *)timerl .*$", text, re.M)]
     found = [re.split(r"\s{2,}|\s#", line.strip())[0] for line in lines]
     found += [" ".join(span.split()) for span in re.findall(r"`(timerl [^`]+)`", text)]
@@ -73,7 +73,7 @@ def typed_in(text: str) -> list[str]:
 
 
 def small(words: list[str]) -> list[str]:
-    """The same command with few iterations, seeds and steps."""
+    """Return the command with few iterations, seeds and steps."""
     words = [PLACEHOLDERS.get(word.strip("[]"), word.strip("[]")) for word in words]
     words = [word.replace("000-...", "000-") for word in words]
     if words[:2] == ["scope", "calibrate"] and "--pairs" not in words:
@@ -89,7 +89,7 @@ def small(words: list[str]) -> list[str]:
 
 
 def is_example(words: list[str]) -> bool:
-    """Return whether this is a whole command, and not only the name of one."""
+    """Return whether this is a whole command rather than only its name."""
     if words[-1].startswith("--"):
         return words[-1] == "--help"
     needs = {"lab": 1, "bench": 1, "scope": 3}.get(words[0], 2)
@@ -120,7 +120,7 @@ def prepare(words: list[str]) -> None:
 
 @contextmanager
 def stopping_after(turns: int) -> Iterator[None]:
-    """Let Ctrl-C come after so many iterations of a run."""
+    """Send Ctrl-C after some iterations of a run."""
     start = Program.start
 
     def show(run: Running, *, shown: bool) -> None:
@@ -135,7 +135,7 @@ def stopping_after(turns: int) -> Iterator[None]:
 
 
 class Here(workers.Processes):
-    """Runs of a sweep in this very process."""
+    """Runs of a sweep in this process."""
 
     def _once(self, folder: Path) -> int:
         return main(["resume", str(folder), "--quiet"])
@@ -155,12 +155,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'widgets'}")
     monkeypatch.setattr(sweep, "Processes", Here)
     monkeypatch.setattr(scope_commands.os, "execve", become)
-    for module in (lab, bench):  # a server, and benchmarks of minutes, have tests of their own
+    for module in (lab, bench):  # servers and long benchmarks have other tests
         monkeypatch.setattr(module, "foreground", lambda *given: begun.append(given) or 0)
     yield begun
 
 
-# optional parts of a machine: the commands that need them, and their errors
+# optional packages: commands that need them, and their errors
 MISSING: dict[str, tuple[Callable[[list[str]], bool], str]] = {
     "Ray": (lambda words: "--ray" in words, "Ray cannot be imported"),
     "a GPU": (lambda words: "averages" in words, "device"),
@@ -197,7 +197,7 @@ TEXTS = texts()
 
 
 def with_own_examples() -> list[str]:
-    """Return the texts whose examples are not all in one other text, one of those with equal examples."""
+    """Return texts with examples that no other text contains; one of those with equal examples."""
     examples = {name: frozenset(examples_in(text)) for name, text in TEXTS.items()}
     first = {found: name for name, found in reversed(examples.items())}
     return [name for found, name in first.items() if not any(found < other for other in first)]

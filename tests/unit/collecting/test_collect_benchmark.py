@@ -1,4 +1,4 @@
-"""`python -m benchmarks collect`: peers and ours take the steps of CartPole's equations, and are counted right."""
+"""`python -m benchmarks collect`: all implementations obey CartPole's equations, and counts are right."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_equations_are_those_of_gymnasium() -> None:
         assert ended == (equations.left(after[k]) > 0)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # EnvPool's spaces are of float64
+@pytest.mark.filterwarnings("ignore::UserWarning")  # EnvPool's spaces are float64
 @pytest.mark.parametrize("name", [n for n, row in PEERS.items() if n != "Gymnasium, processes"])
 def test_peers_take_steps_of_the_equations(name: str) -> None:
     row = PEERS[name]
@@ -137,7 +137,7 @@ def test_a_sweep_is_measured_by_turns_and_written(
 
 
 def _root(tmp_path: Path) -> Path:
-    """A folder with the environment that runs the tests, and no others."""
+    """Create a folder with only the environment that runs the tests."""
     (tmp_path / ".venv").symlink_to(collecting.ROOT / ".venv")
     return tmp_path
 
@@ -181,7 +181,7 @@ def test_what_no_longer_gains_or_takes_long_is_left_out(monkeypatch: pytest.Monk
     asked.clear()
     cells = [Cell(1, 400), Cell(1, 410), Cell(1, 430)]
     list(over(Workers(Path()), Sweep("", cells, ("slow",)), 1))
-    assert asked == [(1, ["slow"]), (1, ["slow"]), (1, [])]  # since it would take more than 2 s
+    assert asked == [(1, ["slow"]), (1, ["slow"]), (1, [])]  # it would take more than 2 s
 
 
 def verdicts(rows: list[Measured]) -> dict[str, str]:
@@ -257,7 +257,7 @@ def test_other_simulators_have_to_move() -> None:
         equations.moves({"obs": obs, "reward": np.zeros((3, 2))})
 
 
-@pytest.mark.filterwarnings("ignore")  # Brax and JAXopt say that they are kept up no longer
+@pytest.mark.filterwarnings("ignore")  # Brax and JAXopt warn that they are unmaintained
 def test_brax_takes_steps() -> None:
     pytest.importorskip("brax", reason="Brax is not installed (make peers-env)")
     made, steps = advanced(BRAX["Brax, pendulum"], Cell(4, 20, 0))

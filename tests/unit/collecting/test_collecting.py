@@ -1,4 +1,4 @@
-"""`trl.collect` by our own ways: steps against Gymnasium's, batches, weights, and what is refused."""
+"""`trl.collect` with our environments: steps against Gymnasium's, batches, weights, and refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from timerl_nb.rl.exported_policy import LearntPolicy, graphs_of
 
 HOW = ("scan", "step")
 ARRAYS = ("obs", "action", "reward", "terminated", "truncated", "valid", "last_obs")
-ENV = trl.env.make("CartPole-v1", max_steps=30)  # some episodes are cut off
+ENV = trl.env.make("CartPole-v1", max_steps=30)  # some episodes are truncated
 
 
 def policy(**options: Any) -> trl.DNNBuilder:
@@ -46,7 +46,7 @@ def assert_same(a: Batch, b: Batch) -> None:
 
 
 def assert_close(a: Batch, b: Batch) -> None:
-    """The same but for the last bits of products."""
+    """Compare up to the last bits of products."""
     for name in (*ARRAYS, *a.extras):
         x, y = np.asarray(getattr(a, name)), np.asarray(getattr(b, name))
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6, err_msg=name)
@@ -105,7 +105,7 @@ def test_ways_of_one_provenance_make_the_same(batches: list[Batch]) -> None:
 
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which blocks are as small as they can be."""
+    """Describe a machine with minimal tiles."""
     small = Machine(near=1 << 12, far=1 << 13, bandwidth=1e6, call=1e-9)
     for module in ("planned_program", "compilation_cache"):
         monkeypatch.setattr(f"timerl_nb.driver.compiling.{module}.machine_here", lambda: small)
@@ -114,7 +114,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_cache")
 @pytest.mark.parametrize("acts", ["random", "network"])
 def test_blocks_of_environments_make_what_all_together_make(acts: str) -> None:
-    """200 environments are no whole number of blocks, each a power of two."""
+    """200 environments do not divide evenly into tiles, whose sizes are powers of two."""
     who = trl.policies.random if acts == "random" else policy()
     options = {"envs": 200, "steps": 20, "seed": 3}
     with (
@@ -129,7 +129,7 @@ def test_blocks_of_environments_make_what_all_together_make(acts: str) -> None:
         assert tile.blocks > 1 and tile.blocks * tile.size > 200
         one, whole = source.counts, d._source.counts
         assert (one.calls, one.copies) == (whole.calls, whole.copies)
-        assert one.launches > whole.launches  # those of a step, for each block
+        assert one.launches > whole.launches  # launches of a step, for each tile
         assert len(made.final)
 
 
@@ -200,7 +200,7 @@ def test_newer_weights() -> None:
         right = {**{n: np.zeros(x.shape, x.dtype) for n, x in old.items()}}
         right["actor.bias"] = np.array([-100, 100], np.float32)
         b = c.next(params=right)
-        right["actor.bias"][:] = 0  # what was given was copied
+        right["actor.bias"][:] = 0  # the argument was copied
         assert (c.next().action == 1).all() and (b.action == 1).all()
         for wrong in (
             {**right, "actor.bias": np.zeros(3, np.float32)},
@@ -213,7 +213,7 @@ def test_newer_weights() -> None:
                 c.next(params=wrong)
         with pytest.raises(OptionError, match="weights are arrays by name"):
             c.load(7)
-        assert (c.next().action == 1).all()  # it goes on
+        assert (c.next().action == 1).all()  # it continues
         c.load(old)
         assert (c.next().action == 0).any()
 
@@ -226,7 +226,7 @@ def test_what_was_learnt_collects() -> None:
     options = {"envs": 6, "steps": 20, "seed": 3, "how": "scan"}
     with trl.collect(ENV, learnt, **options) as c, trl.collect(ENV, network, **options) as d:
         first = c.next()
-        assert not np.array_equal(d.next().value, first.value)  # it begins with its first values
+        assert not np.array_equal(d.next().value, first.value)  # it starts from its initial values
     with trl.collect(ENV, network, **options) as d:
         assert_same(first, d.next(params=learnt))
 
@@ -301,7 +301,7 @@ def test_an_interrupt_leaves_whole_batches(how: str, monkeypatch: pytest.MonkeyP
             c.next()
         monkeypatch.undo()
         np.testing.assert_array_equal(before.obs, copy)
-        for _ in range(3):  # as if nothing had been
+        for _ in range(3):  # as if nothing had happened
             assert_same(c.next(), d.next())
 
 

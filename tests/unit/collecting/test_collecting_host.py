@@ -1,4 +1,4 @@
-"""`trl.collect` on the host: environments that count, policies of all kinds, and what goes wrong."""
+"""`trl.collect` on the host: counting environments, policies of all kinds, and failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENVS, STEPS = 5, 7
 
 
 def test_a_step_takes_three_calls_of_ours_beside_the_environments_and_the_policy() -> None:
-    """However many steps: the way's, the policy's, and that which names what it returns."""
+    """Independent of the number of steps: the strategy's, the policy's, and the one that names results."""
     ours, found = Path(trl.__file__).parent, list[int]()
     for steps in (10, 30):
         names = list[str]()
@@ -75,13 +75,13 @@ WAYS: Mapping[str, Callable[..., Collector]] = (
 
 
 def act(obs: Any) -> tuple[Any, dict[str, Any]]:
-    """The step that is seen, as the action; and something beside it."""
+    """Return the observed step as the action, with an extra output."""
     last = np.asarray(obs).reshape(len(obs), -1)[:, -1]
     return last.astype(np.int64), {"seen": np.asarray(obs)[:, ..., 1] * 2, "value": last / 4}
 
 
 def expected(offset: int, once: bool = False) -> Iterator[tuple[Any, ...]]:
-    """What an environment's steps are, and the last observation of those that end."""
+    """Return the expected steps of an environment, and last observations of ended episodes."""
     episode = 0
     while True:
         n = 1 if once else length(offset, episode)
@@ -111,7 +111,7 @@ def test_every_way_brings_what_environments_count(way: str, once: bool) -> None:
         returns, lengths = list(b.episodes.returns), list(b.episodes.lengths)
         for t in range(STEPS):
             for n in range(ENVS):
-                if not b.valid[t, n]:  # the last observation is seen once more
+                if not b.valid[t, n]:  # the last observation is repeated
                     assert tuple(b.obs[t, n]) == over[n]
                     assert not b.terminated[t, n] and not b.truncated[t, n] and not b.reward[t, n]
                     invalid += 1
@@ -207,10 +207,10 @@ def test_a_batch_is_written_once_and_stays(image: int) -> None:
         x = getattr(first, name)
         np.testing.assert_array_equal(x, want)
         assert getattr(first.numpy(), name) is x
-        if name != "last_obs":  # which lies behind the others, wherever that is
+        if name != "last_obs":  # after the others, wherever that is
             assert getattr(first.jax(), name).unsafe_buffer_pointer() == x.ctypes.data
     behind = first.last_obs.ctypes.data - first.obs.ctypes.data
-    assert behind == first.obs.nbytes  # one memory holds both
+    assert behind == first.obs.nbytes  # both share memory
     assert first.obs.dtype == (np.uint8 if image else np.float32)
 
 
@@ -234,7 +234,7 @@ def test_a_network_acts_on_the_host_as_in_a_program() -> None:
 
 
 class Net:
-    """A module as flax has it: it is called with its parameters."""
+    """A module in flax's style: called with its parameters."""
 
     def apply(self, params: Any, obs: Any) -> Any:
         return params["act"](obs @ params["layers"][0]["w"]) @ params["layers"][1]["w"]
@@ -260,7 +260,7 @@ def test_functions_of_jax() -> None:
         b, other = c.next(), c.next(params=tree(1))
         with pytest.raises(ShapeError, match="layers.1.w is float32"):
             c.load({"layers": [tree(0)["layers"][0], {"w": np.zeros((8, 3), np.float32)}]})
-        assert c.next().action.shape == (10, 64)  # it goes on
+        assert c.next().action.shape == (10, 64)  # it continues
     for batch, params in ((b, tree(0)), (other, tree(1))):
         logits = np.asarray(Net().apply(params, batch.obs))
         logp = np.asarray(jax.nn.log_softmax(logits))
@@ -269,7 +269,7 @@ def test_functions_of_jax() -> None:
         share = np.exp(logp)[..., 1].mean()
         assert abs(batch.action.mean() - share) < 0.08  # 640 draws of that
     with trl.collect("gym.CartPole-v1", drawn, **options) as d:
-        again = d.next(params=tree(0))  # the first weights may come with the first batch
+        again = d.next(params=tree(0))  # the first weights may arrive with the first batch
     np.testing.assert_array_equal(again.action, b.action)
 
 
@@ -345,7 +345,7 @@ def test_an_interrupted_batch_is_completed(how: str) -> None:
     assert multiprocessing.active_children() == []
 
 
-# --- what goes wrong ---------------------------------------------------------------------------
+# --- failures ----------------------------------------------------------------------------------
 
 
 def wrong(obs: Any) -> Any:
@@ -493,19 +493,19 @@ def test_one_environment_one_step_and_all_at_once() -> None:
     assert [(bool(b.terminated), bool(b.truncated)) for b in made] == [
         (True, False),
         (False, True),
-        (True, False),  # which was cut off as well
+        (True, False),  # the other episode was truncated as well
     ] * 2
 
 
 def test_memory_is_flat() -> None:
     with trl.collect(f"gym.{NAME}", act, envs=4, steps=16, how="native") as c:
-        held = np.zeros(200, np.int64)  # in one array, since numbers take memory of their own
+        held = np.zeros(200, np.int64)  # in one array, since Python numbers allocate memory
         tracemalloc.start()
         for k in range(len(held)):
             c.next()
             held[k] = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-    assert held[160:].max() < held[100:120].min() + 5_000  # a batch takes 2 KB and more
+    assert held[160:].max() < held[100:120].min() + 5_000  # a batch takes 2 KB or more
 
 
 # --- EnvPool -----------------------------------------------------------------------------------
@@ -548,7 +548,7 @@ def test_envpool_steps_as_cartpole_does() -> None:
             want, _, over, _, _ = plain.step(1)
             length[n] += 1
             np.testing.assert_allclose(obs[t + 1, n], want, atol=1e-5)
-            last = length[n] == 9  # what ends there is truncated to EnvPool, whatever else it is
+            last = length[n] == 9  # EnvPool reports every end as truncation
             assert (ended[t, n], cut[t, n]) == (over and not last, last)
             assert reward[t, n] == 1
     lengths = np.concatenate([b.episodes.lengths for b in batches])

@@ -1,4 +1,4 @@
-"""Interrupts at the lines of a collector, and threads with a common one."""
+"""Interrupts at every line of a collector, and threads that share one."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def assert_same(have: Batch, want: Batch, where: str) -> None:
 
 @pytest.mark.parametrize(("how", "every"), [("loop", 3), ("native", 3), ("scan", 7), ("step", 41)])
 def test_an_interrupt_at_any_line_leaves_a_collector_to_go_on(how: str, every: int) -> None:
-    """Batches equal those without an interrupt, unless environments begin anew."""
+    """Batches equal those without an interrupt, unless environments are reset."""
     with made(how) as c:
         wanted = [c.next() for _ in range(BATCHES)]
         whole = c  # its compiled program is shared
         n, exact, anew = 1, 0, 0
         while True:
             one = whole.with_seed(seed=whole._task.seed)
-            ahead = (n // every) % 2  # within the first batch, or the one behind it
+            ahead = (n // every) % 2  # within the first batch, or the next one
             for k in range(ahead):
                 assert_same(one.next(), wanted[k], "before")
             interrupts = Interrupts(n)
@@ -84,7 +84,7 @@ def test_an_interrupt_at_any_line_leaves_a_collector_to_go_on(how: str, every: i
             except KeyboardInterrupt as error:
                 notes = getattr(error, "__notes__", [])
             else:
-                break  # there are no more lines
+                break  # no lines are left
             finally:
                 sys.settrace(before)
             if notes:  # within a step of the environments

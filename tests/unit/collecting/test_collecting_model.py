@@ -1,4 +1,4 @@
-"""The cost model of collecting: constants of made-up machines found again, its choices, and what follows from it."""
+"""Cost model of collecting: recovers constants of synthetic machines, and chooses well."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TRUE = Machine(launch=3e-5, call=2e-6, flops=8e10, elements=3e9, bandwidth=1.2e1
 GPU = Device("made up", Machine(2e-5, 4e-6, 1e13, 5e12, 9e11, near=1 << 22, far=1 << 24), True)
 CPU = Device("made up", TRUE)
 SMALL = StepCosts(kernels=20, products=0, elements=200, state=16, row=26)
-LARGE = replace(SMALL, elements=20, state=1 << 14)  # bound by memory from 256 environments on
-HEAVY = replace(LARGE, elements=1e6)  # bound by arithmetic
+LARGE = replace(SMALL, elements=20, state=1 << 14)  # memory-bound from 256 environments on
+HEAVY = replace(LARGE, elements=1e6)  # compute-bound
 
 
 def batches(step: StepCosts, envs: int, steps: int, device: Device) -> Mapping[str, float]:
@@ -62,7 +62,7 @@ def test_constants_are_not_negative_and_stay_where_nothing_is_known() -> None:
 
 def test_f1_many_environments_cost_as_much_as_one_until_work_decides() -> None:
     one, many = (batches(SMALL, n, 1, GPU)["scan"] for n in (1, 1024))
-    assert many == pytest.approx(one)  # 1,024 times as many steps a second
+    assert many == pytest.approx(one)  # 1,024 times as many steps per second
     assert batches(SMALL, 1 << 28, 1, GPU)["scan"] > 10 * one
 
 
@@ -87,7 +87,7 @@ def test_f4_fusing_gains_where_memory_decides_and_not_where_arithmetic_does() ->
             seconds = batches(step, envs, 100, GPU)
             ratios[name, envs] = seconds["scan"] / seconds["kernel"]
     assert ratios["large", 1 << 14] > 10
-    # however many environments there are
+    # for any number of environments
     assert ratios["large", 1 << 14] == pytest.approx(ratios["large", 1 << 16], rel=0.05)
     assert ratios["heavy", 1 << 14] == pytest.approx(1, rel=0.05)
 
@@ -99,7 +99,7 @@ def test_the_choice_of_made_up_machines() -> None:
 
     own = ("step", "scan", "blocks")
     assert best(SMALL, 64, CPU, *own) == "scan"
-    assert best(LARGE, 1 << 14, CPU, *own) == "blocks"  # 256 MiB do not stay in the cache
+    assert best(LARGE, 1 << 14, CPU, *own) == "blocks"  # 256 MiB exceed the cache
     assert (
         best(LARGE, 1 << 14, replace(CPU, machine=replace(TRUE, near=1 << 40, far=1 << 41)), *own)
         == "scan"

@@ -1,4 +1,4 @@
-"""Ownership of the memory of collected steps, names of extras, batches as values, and actions outside their space."""
+"""Ownership of collected arrays, names of extras, batches as values, and invalid actions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEPS = 6
 
 
 class Keeps(gymnasium.Env[Any, Any]):
-    """Returns one array for ever, writes into actions, and is rewarded by the action before."""
+    """Returns one array forever, writes into actions, and is rewarded by the previous action."""
 
     def __init__(self, continuous: bool = True) -> None:
         self.observation_space = spaces.Box(-99, 99, (2,), np.float32)
@@ -95,7 +95,7 @@ def handed_out(batch: Batch, c: Collector) -> Iterator[Any]:
 
 
 def overwrite(x: Any) -> None:
-    """Write into an array's memory, also where it may only be read, as PyTorch does."""
+    """Write into an array's memory even if it is read-only, as PyTorch does."""
     if isinstance(x, jax.Array):
         at = jax.block_until_ready(x).unsafe_buffer_pointer()
     else:
@@ -258,7 +258,7 @@ def test_a_batch_is_copied_and_pickled_with_its_episodes(way: str) -> None:
 
 
 def always(value: int) -> tuple[Any, Any]:
-    """The same action, as functions of JAX and of NumPy."""
+    """Return a constant action, as functions of JAX and of NumPy."""
     return lambda p, obs, key: jnp.int32(value), lambda obs: np.full(len(obs), value)
 
 
@@ -277,7 +277,7 @@ def test_actions_outside_their_space_are_refused_in_every_way(value: int) -> Non
             c.next()
         with pytest.raises(ExecutionError, match="the collector is closed"):
             c.next()
-    in_jax, host = always(1)  # the greatest that there is
+    in_jax, host = always(1)  # the maximum
     for env, policy, how in (*rows[:1], *rows[4:5]):
         right = in_jax if policy is rows[0][1] else host
         with trl.collect(env, right, envs=2, steps=8, how=how) as c:

@@ -1,4 +1,4 @@
-"""Collecting with PyTorch: by an imitation where it is not installed, and with itself where it is."""
+"""Collecting with PyTorch: with a fake if it is not installed, else with PyTorch."""
 
 from __future__ import annotations
 

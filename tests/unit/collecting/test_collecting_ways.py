@@ -1,4 +1,4 @@
-"""How a way of collecting is chosen: made-up ways, of made-up speed, by a made-up clock."""
+"""Choice of a collecting strategy: fake strategies with fixed speeds and a fake clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENV = trl.env.make("CartPole-v1", max_steps=30)
 
 
 class Clock:
-    """Seconds that pass only when somebody says so."""
+    """Clock that advances on request."""
 
     now = 0.0
 
@@ -40,7 +40,7 @@ class Clock:
 
 
 class Made(Way):
-    """Makes batches of 100 steps, each in so many seconds; says what was done with it."""
+    """Fake strategy: batches of 100 steps with a fixed duration; records its calls."""
 
     what = "made up"
 
@@ -303,7 +303,7 @@ def test_what_the_speed_depends_on_is_in_the_key(monkeypatch: pytest.MonkeyPatch
 def test_an_environment_that_became_slower_is_measured_again(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing in the key shows it: the first batch does."""
+    """The cache key is equal, but the first batch reveals it."""
     monkeypatch.setattr(
         "timerl_nb.collecting.strategy_selection.disk_cache", lambda: DiskCache(tmp_path)
     )
@@ -331,7 +331,7 @@ def test_an_environment_that_became_slower_is_measured_again(
 
 
 class Twice(Loop):
-    """The loop once more, under another name."""
+    """The loop strategy under another name."""
 
     name = "twice"
 

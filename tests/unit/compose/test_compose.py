@@ -1,4 +1,4 @@
-"""Which primitive runs where: the published tables, brute force on random ones, and an FPGA by hand."""
+"""Mapping of primitives to devices: published tables, brute force on random ones, and a manual FPGA case."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def manager(sample: float, insert: float, update: float) -> Manager:
 
 
 def published() -> Table:
-    """The performance table of the paper's code, in milliseconds: sample, insert, update, learn."""
+    """Return the performance table of the paper's code, in milliseconds: sample, insert, update, learn."""
     alone = {
         "CPU": (0.03, 0.0013, 0.002, 0.6),
         "GPU1": (0.5, 0.0006, 0.001, 0.2),
@@ -59,7 +59,7 @@ def published() -> Table:
 
 
 def links() -> Links:
-    """Their bandwidths, in GB a second there by milliseconds; latencies in milliseconds."""
+    """Return links with bandwidths in GB/s (in the paper's code per ms) and latencies in ms."""
     given = {
         ("CPU", "CPU"): (0.002, 0.032),
         ("CPU", "GPU1"): (1, 0.016),
@@ -73,7 +73,7 @@ def links() -> Links:
 
 
 def test_the_published_tables() -> None:
-    # the code's form, and the text's, over links that cost nothing, as theirs
+    # the formulas of code and text, over free links, as in the paper
     free = Links({k: Link(0.0, INF) for k in links().known}, "CPU")
     code, text = choose(published(), free, "published"), choose(published(), free)
     assert (code.best.manager, code.best.learner) == (text.best.manager, text.best.learner)
@@ -183,7 +183,7 @@ FORMS: list[Any] = ["prose", "published"]
 
 
 def fast_and_slow(fast: str) -> dict[str, Device]:
-    """A host, and a device a hundred times as fast."""
+    """Return a host, and a device a hundred times as fast."""
     quick, slow = manager(1e-5, 1e-6, 1e-6), manager(1e-3, 1e-3, 1e-3)
     return {
         "CPU": Device(slow, Latency(1e-2), (slow, Latency(1e-2))),
@@ -242,7 +242,7 @@ def test_of_equal_assignments_that_with_the_least_traffic_is_chosen(
     found = choose(table, by, form)
     assert (found.best.manager, found.best.learner, found.memory) == ("CPU",) * 3
     free = Links({pair: Link(0.0, INF) for pair in by.known}, "CPU")
-    found = choose(table, free, form)  # nothing costs anything: the host
+    found = choose(table, free, form)  # all devices are equal: the host
     assert (found.best.manager, found.best.learner, found.memory) == ("CPU",) * 3
 
 

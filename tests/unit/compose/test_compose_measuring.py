@@ -1,4 +1,4 @@
-"""Tables of latencies: what is measured here, and what data sheets say of devices that are not."""
+"""Latency tables: measured for this machine, derived from data sheets for others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_table_is_measured_and_chosen_from() -> None:
     table, links = trl.compose.measure(DQN, devices, batch=16, inserted=8, capacity=500, rounds=4)
     assert list(table.devices) == devices
     assert (table.batch, table.inserted, table.host) == (16, 8, "CPU")
-    # obs and next_obs of 4 numbers, an action, a reward, and a flag that is less than a number
+    # obs and next_obs of 4 numbers, an action, a reward, and a flag smaller than a number
     assert table.experience == 10
     for name, device in table.devices.items():
         assert device.learner is not None and device.learner.seconds > 0
@@ -43,7 +43,7 @@ def test_a_table_is_measured_and_chosen_from() -> None:
 
 
 def test_what_is_described_follows_from_its_sheet() -> None:
-    """A GPU's roofline, by hand."""
+    """A GPU's roofline, computed by hand."""
     work = Work(launches=7, products=2_000_000, elements=30_000, nbytes=400_000)
     gpu = device_of("A100")
     asked = IterationWork(1000, 8, [(4, 8), (8, 2)], 32, 8, work, 50_000)
@@ -82,7 +82,7 @@ def test_devices_that_nobody_knows_are_refused() -> None:
 
 
 def test_actors_act_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they bring is inserted; and where they fail, so does measuring, and no thread is left."""
+    """Their rows are inserted; if they fail, measuring fails, and no thread remains."""
     before = {t for t in threading.enumerate() if t.name.startswith("timerl")}
     blocks: list[int] = []
     insert = Replay.insert_entries

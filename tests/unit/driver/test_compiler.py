@@ -1,4 +1,4 @@
-"""What a program's compilations share: an option that is switched costs what depends on it."""
+"""Sharing between compilations: a changed option recomputes only its dependents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each pass ran, and isl was asked for a schedule."""
+    """Return how often each pass ran, and isl was called for a schedule."""
     found: Counter[str] = Counter()
     known, once = Trials.run, scheduling._scheduled
 
@@ -61,7 +61,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def texts(program: trl.Program) -> dict[str, str]:
-    """Every stage but the source, where the call that compiles has a line."""
+    """Return every stage except the source, which has the line of the compiling call."""
     return {name: str(stage.artifact) for name, stage in list(program.stages.items())[1:]}
 
 
@@ -85,7 +85,7 @@ def test_an_option_switched_back_costs_nothing(ran: Counter[str]) -> None:
     assert not ran
     for name, stage in again.stages.items():
         assert name in ("source", "schedule") or stage.artifact is program.stages[name].artifact
-    assert again.executable is program.executable  # with what JAX has compiled
+    assert again.executable is program.executable  # including JAX's compiled functions
 
 
 def test_an_option_runs_the_passes_behind_it_alone(ran: Counter[str]) -> None:
@@ -127,9 +127,9 @@ def test_recent_results_by_weight() -> None:
         return recent.get(key, lambda: made.append(key) or value)
 
     assert [get("a", 2), get("b", 2), get("a", 9)] == [2, 2, 2]
-    get("c", 3)  # b was asked for longest ago
+    get("c", 3)  # b was the least recently used
     assert recent.lookup("a") == 2 and recent.lookup("b") is None
-    get("d", 7)  # heavier than all, and there for as long as it is the latest
+    get("d", 7)  # larger than the limit, and cached while it is the latest
     assert len(recent) == 1 and recent.lookup("d") == 7
     get("a", 2)
     assert len(recent) == 1 and made == ["a", "b", "c", "d", "a"]
@@ -143,7 +143,7 @@ def test_threads_share_what_was_found_first() -> None:
     both, got = threading.Barrier(2), list[object]()
 
     def make() -> object:
-        both.wait(10)  # so that neither is there before the other begins
+        both.wait(10)  # so that each misses the other's entry
         return object()
 
     threads = [threading.Thread(target=lambda: got.append(recent.get("a", make))) for _ in "ab"]

@@ -1,4 +1,4 @@
-"""The figures that estimates of time are made with: nominal, or measured and kept."""
+"""Machine constants of the cost model: nominal, or measured and cached."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def another_process(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Forget what is known, but for what a folder keeps."""
+    """Clear the process's cache, but not the folder's."""
     monkeypatch.setattr(machines, "_known", {})
     monkeypatch.setattr(machines, "disk_cache", lambda: DiskCache(folder))
 

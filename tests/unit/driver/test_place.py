@@ -1,4 +1,4 @@
-"""The explorer of a function's programs, without a browser: sliders, what is compiled ahead, sweeps."""
+"""The explorer of a function's programs, without a browser: sliders, precompilation, sweeps."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_value_without_a_program_is_marked(explorer: Explorer) -> None:
 
 
 def test_the_hand_goes_on(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that is no longer asked for is left between two of its stages."""
+    """An obsolete compilation is abandoned between two stages."""
     begun, gone, tried = threading.Event(), threading.Event(), list[int]()
     program = Family.program
 

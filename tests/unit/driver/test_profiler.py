@@ -1,4 +1,4 @@
-"""Profiles and Chrome traces: everything that ran is in them once, where it belongs."""
+"""Profiles and Chrome traces contain every executed operation once, in the right place."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def slices(events: list[dict[str, Any]], *sorts: str) -> list[dict[str, Any]]:
 
 
 def assert_nested(events: list[dict[str, Any]]) -> None:
-    """Of two slices of a track, one holds the other, or they do not meet."""
+    """Check that two slices of a track are nested or disjoint."""
     for track in {e["tid"] for e in events if e["ph"] == "X"}:
         open_until: list[float] = []
         of = [e for e in events if e["ph"] == "X" and e["tid"] == track]
@@ -135,7 +135,7 @@ def test_a_profile_is_json() -> None:
 
 
 def test_events_know_their_times() -> None:
-    """And comparing them does not: two runs report the same."""
+    """Equality ignores times: two runs report equal events."""
     program, runs = learning("interpret"), ([], [])
     for events in runs:
         program.execute(seed=1, on_event=events.append)
@@ -237,7 +237,7 @@ def test_launches_are_reported_without_waiting_and_change_nothing(executor: str)
         assert np.array_equal(value, outputs[name]), name
     other.release()
     kinds = Counter(event.kind for event in told)
-    # what ran is the same, whether it was waited for or not
+    # the executed operations are equal, with or without waiting
     assert (
         kinds["launch"] > 0
         and kinds["launch"] + kinds["done"] == Counter(event.kind for event in waited)["done"]

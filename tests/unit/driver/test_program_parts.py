@@ -1,4 +1,4 @@
-"""The parts of a program, each without the class `Program`: compilation, variation, preparation of runs."""
+"""The parts of a program, tested without the class `Program`: compilation, variation, run preparation."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_stepped_run_starts_over_at_its_end() -> None:
 
 @pytest.mark.filterwarnings("ignore::timerl_nb.base.errors.TimeRLWarning")
 def test_a_program_refused_at_its_run_remains_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """XLA is made to state more bytes than any decision can save."""
+    """XLA states more bytes than any decision can save."""
     needed = compiled(executor="xla").memory.needed
     found = compiled(executor="xla", device_memory=needed)
     stated = Lowered.temporaries.func  # type: ignore[attr-defined]

@@ -61,7 +61,7 @@ def test_differences_between_programs(program: trl.Program) -> None:
 
 
 def test_find_by_id_kind_name_region_and_line(program: trl.Program) -> None:
-    """Whatever an operation is known by leads to its line, its statement, its store, its launch."""
+    """Every identifier of an operation leads to its line, statement, store and launch."""
     a = next(op for op in program.pdg if op.label == "a")
     (line,) = program.stages["source"].artifact.find(a.id)
     assert line.endswith('a = dnn.sample(o).named("a")')
@@ -104,7 +104,7 @@ def test_stages_and_their_differences(program: trl.Program) -> None:
 
 
 def test_ids_lead_through_the_stages(program: trl.Program) -> None:
-    """Whatever the user named can be followed from the graph as written into a kernel."""
+    """User-named operations can be traced from the original graph into a kernel."""
     ids = {op.id for op in program.pdg if op.label in ("a", "g", "logits")}
     for stage in program.stages.values():
         if stage.rewritten is not None:
@@ -197,7 +197,7 @@ def test_side_by_side_and_figures(program: trl.Program) -> None:
         {"runs": [program.execute(), program.execute(seed=1)]}, goal=475
     )
     assert len(curves.data) == 3
-    clear = "rgba(0, 0, 0, 0)"  # on the page's own background, light or dark
+    clear = "rgba(0, 0, 0, 0)"  # on the page's background, light or dark
     drawn = (space, memory, curves)
     assert all(one.layout.template.layout.paper_bgcolor == clear for one in drawn)
     with pytest.raises(trl.errors.OptionError, match="the mapping of titles is empty"):

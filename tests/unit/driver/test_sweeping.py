@@ -1,4 +1,4 @@
-"""Families of programs over the arguments of a function, and what a sweep over one comes to."""
+"""Program families over a function's arguments, and results of sweeping one argument."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOUNDS = {"I": 5, "T": 8}
 
 
 def returns(steps: int | None = None, gamma: float = 0.5) -> trl.Context:
-    """Returns of so many steps, or whole ones, of what is made step by step, and then from them."""
+    """n-step or full returns of a recurrence, and a loop on them."""
     if steps == 3:
         raise ValueError("three is not tried")
     with trl.Context("i", "t") as ctx:
@@ -53,7 +53,7 @@ def test_every_point_is_a_program_of_its_own(view: trl.show.SweepView) -> None:
         program, point = compiled(steps), view[steps]
         assert point.peak == program.memory.peak and point.compile_seconds
         assert point.saved_by == () and point.problem == ""
-        assert point.launches == 9  # eight steps, and the returns of all of them at once
+        assert point.launches == 9  # eight steps, with all their returns
 
 
 def test_a_point_that_cannot_be_compiled_says_why_and_the_others_go_on(
@@ -134,7 +134,7 @@ def test_a_family_pins_what_the_compiler_would_choose() -> None:
     assert family.first.options == options
     given = Family(returns, {"steps": [2, None]}, BOUNDS, trl.Options(rematerialize=True))
     assert given.program({"steps": 1}).options.rematerialize is True
-    # the first program in blocks: so are the others
+    # the first program is tiled: so are the others
     tight = trl.Options(device_memory="150KiB")
     blocks = Family(reinforce, {"window": [None, 40]}, {"B": 8, "I": 3, "T": 100}, tight)
     cut = blocks.first.options.incrementalize

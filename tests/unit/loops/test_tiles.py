@@ -1,4 +1,4 @@
-"""Loops that run block by block: the same numbers, and why others do not."""
+"""Tiled loops: same results, and reasons against tiling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOUNDS = {"B": 7, "T": 6}
 
 
 def compiled(write: Callable[..., Any], tile: Any, **options: Any) -> trl.Program:
-    """A program over (b, t), whose output is what is written."""
+    """Return a program over (b, t) with the written output."""
     with trl.Context("b", "t") as ctx:
         (b, _), (t, T) = ctx.dims
         ctx.output("y", write(b, t, T))
@@ -30,7 +30,7 @@ def compiled(write: Callable[..., Any], tile: Any, **options: Any) -> trl.Progra
 
 
 def why(program: trl.Program, name: str) -> str | None:
-    """Why the operation of that name lets nothing run block by block."""
+    """Return the reason of a named operation against tiling."""
     found = [op.id for op in program.stages["contract"].artifact if op.name.startswith(name)]  # type: ignore[attr-defined]
     reasons = [program.stages["tile"].why(op_id) for op_id in found]
     return next((reason for reason in reasons if reason), None)
@@ -59,7 +59,7 @@ def test_collecting_in_blocks_is_collecting(size: int) -> None:
 
 
 def noisy(b: Any, t: Any, T: Any) -> Any:
-    """A recurrence with draws, given arrays and what counts environments."""
+    """A recurrence with draws, given arrays and a count of environments."""
     x = trl.tensor((3,), domain=(b, t))
     x[b, 0] = trl.zeros((3,))
     given = trl.data(np.linspace(0, 1, 14, dtype=np.float32), domain=(b,))
@@ -84,7 +84,7 @@ def last(b: Any, t: Any, T: Any) -> Any:
 
 
 def two_back(b: Any, t: Any, T: Any) -> Any:
-    """What is read is not what was written last."""
+    """Reads a value other than the last written one."""
     x = noisy(b, t, T)
     y = trl.tensor((3,), domain=(b, t))
     y[b, 0], y[b, 1] = trl.zeros((3,)), trl.full((3,), 0.5)
@@ -119,7 +119,7 @@ def test_blocks_give_the_same_numbers(
 
 
 def test_memory_grows_by_the_parts_at_most() -> None:
-    """The plan is the same, and what XLA states for the call grows by the parts that a block has."""
+    """The plan is equal; XLA's figure grows by the tile's parts."""
     bounds = {"B": 20_000, "T": 6}
 
     def stated(program: trl.Program) -> int:
@@ -136,7 +136,7 @@ def test_memory_grows_by_the_parts_at_most() -> None:
 
 
 def iterations(count: int) -> trl.Program:
-    """Acting, which runs in blocks, and learning, which takes a mean over environments and does not."""
+    """Acting, which is tiled, and learning, which takes a mean over environments and is not."""
     with trl.Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         w = trl.tensor((), domain=(i,))
@@ -159,7 +159,7 @@ def test_one_loop_of_an_iteration_runs_in_blocks_beside_others() -> None:
     assert_equal(dict(whole.execute(seed=2)), dict(several.execute(seed=2)))
 
 
-# --- why not -------------------------------------------------------------------------------------
+# --- reasons against tiling -----------------------------------------------------------------------
 
 
 def centred(b: Any, t: Any, T: Any) -> Any:
@@ -261,7 +261,7 @@ def test_the_stage_shows_itself() -> None:
     assert "3 blocks of 3 points of b" in program.executable.how
 
 
-# --- how large -----------------------------------------------------------------------------------
+# --- tile size -----------------------------------------------------------------------------------
 
 CACHED = Machine(near=1 << 20, far=1 << 22, bandwidth=1e9, call=1e-6)
 
@@ -271,11 +271,11 @@ def test_blocks_fit_the_cache() -> None:
         1 << 14, read=1024, made=1024, left=0, inner=0, shared=1 << 10, seconds=0, kernels=1
     )
     size, _ = wide.size(CACHED)
-    assert size == 256  # two of 256 KiB, and what all share: the largest within a MiB
+    assert size == 256  # two of 256 KiB, and shared data: the largest within a MiB
     assert wide.turn(size, CACHED) < wide.turn(1 << 14, CACHED)
-    each = wide.of_each(2)  # devices, each with its blocks
+    each = wide.of_each(2)  # devices, each with its tiles
     assert each.size(CACHED)[0] == 256 and 2 * each.turn(256, CACHED) == wide.turn(256, CACHED)
-    # a state of a quarter MiB stays anyway, and where arithmetic takes longer nothing is gained
+    # a state of 0.25 MiB stays in cache anyway, and compute-bound loops gain nothing
     for other in (
         TileModel(1 << 8, read=1024, made=0, left=0, inner=0, shared=0, seconds=0, kernels=1),
         TileModel(1 << 14, read=1024, made=1024, left=0, inner=0, shared=0, seconds=1.0, kernels=1),

@@ -1,4 +1,4 @@
-"""The benchmarks run, and count what they say they count."""
+"""The benchmarks run, and their counts are right."""
 
 import csv
 import json
@@ -45,7 +45,7 @@ def test_temporaries_are_told_of_all_and_counted_of_what_takes_more_than_any_cal
 def test_what_keeps_to_its_budget_is_told_from_what_does_not(
     capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what XLA states what any call takes is no matter; what is beyond is named."""
+    """The fixed cost of a call is ignored; programs beyond the budget are named."""
     own = temporaries.OWN
 
     def asked(work: str, budget: int | None) -> dict[str, int | float | None]:

@@ -1,4 +1,4 @@
-"""The worked diffs of CONTRIBUTING.md apply to the sources, and their tests pass."""
+"""The example diffs of CONTRIBUTING.md apply to the sources, and their tests pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOLDERS = ("benchmarks", "datasets", "docs", "tests", "timerl_command", "timerl_
 
 
 def run(folder: Path, *command: str, given: str | None = None) -> None:
-    """Run a command in a folder, whose modules come before the installed ones."""
+    """Run a command in a folder; its modules take precedence over installed ones."""
     done = subprocess.run(
         command,
         cwd=folder,

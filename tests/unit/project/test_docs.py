@@ -1,7 +1,8 @@
-"""Pages of docs/: Python blocks run and print the text below them; links and names exist.
+"""Pages of docs/: Python blocks print the text below them; links and names exist.
 
-A block marked `python` is run, all blocks of a page in one namespace; the block marked `text` behind
-it is what it prints. `pytest --update-golden` writes these anew.
+All `python` blocks of a page run in one namespace. A following `text` block is the expected
+output;
+`pytest --update-golden` rewrites it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M |
 
 
 def printed(code: str, name: str, namespace: dict[str, Any]) -> str:
-    """What a block prints; its lines are known to errors by the page's name."""
+    """Return the output of a block; errors name the page and line."""
     linecache.cache[name] = (len(code), None, code.splitlines(True), name)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
@@ -41,8 +42,8 @@ def is_with_code(page: Path) -> bool:
 def test_code_prints_what_the_page_says(
     page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("TIMERL_EXECUTOR")  # what a user sees
-    monkeypatch.chdir(tmp_path)  # where they write
+    monkeypatch.delenv("TIMERL_EXECUTOR")  # as for a user
+    monkeypatch.chdir(tmp_path)  # in a scratch folder
     text = page.read_text()
     namespace: dict[str, Any] = {}
     wrong: list[str] = []
@@ -73,14 +74,14 @@ ALL = (ROOT / "README.md", *PAGES)
 FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 CODE = re.compile(r"`([^`\n]+)`")
 MADE = ("build/", "runs/")  # folders of results
-# Files of the repository are named from its root, from a folder of sources, or beside others of their package.
+# Paths are relative to the root, to a source folder, or to another file of the package.
 FROM = [
     ROOT / part for part in ("", "timerl_nb", "timerl_nb/runtime", "tests", "widgets", "benchmarks")
 ]
 
 
 def is_there(path: str) -> bool:
-    """Whether a file or folder, or a module or a name in one, exists."""
+    """Return whether a file, folder, module, or a name in a module exists."""
     for start in FROM:
         if any((start / f"{path}{end}").exists() for end in ("", ".py", ".ts")):
             return True

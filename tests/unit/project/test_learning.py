@@ -1,4 +1,4 @@
-"""The benchmark that runs stock PPO until it has learnt."""
+"""The benchmark of full stock PPO runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lessons assert their claims, and link to files of the checkout."""
+"""Lessons assert their claims, and link to existing files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_claims_are_sentences_with_numbers_or_comparisons(
     [
         ("assert a < b, 'Blocks are faster'", True),
         ("assert a < b, 'are slower'", False),
-        ("assert a < b, 'faster'", False),  # one word repeats no claim
+        ("assert a < b, 'faster'", False),  # one common word is not a repetition
         ("assert a < b", False),
         ("print('Blocks are faster')", False),
     ],

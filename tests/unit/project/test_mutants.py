@@ -1,4 +1,4 @@
-"""The tool of `make mutants`: what it changes, what it leaves alone, and that its names are there."""
+"""`make mutants`: mutated and excluded code, and existence of all named functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed is pinned by hash, build tools included; what is shipped says its licences."""
+"""Installed packages are pinned by hash, build tools included; distributions contain licences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UV = Path(sys.executable).parent / "uv"
 
 
 def pinned(lock: str) -> dict[str, tuple[str, list[str]]]:
-    """Version and hashes by name."""
+    """Return version and hashes by name."""
     text = (ROOT / lock).read_text().replace("\\\n", " ")
     found = {}
     for line in text.splitlines():
@@ -58,7 +58,7 @@ def test_the_lock_has_what_tests_need_and_no_more() -> None:
 
 
 def build(into: Path, constraints: Path) -> subprocess.CompletedProcess[str]:
-    """Build a wheel in an empty environment, from what the set-up has left in uv's cache."""
+    """Build a wheel in an empty environment, from uv's cache."""
     command = [str(UV), "build", "--wheel", "--offline", "--no-config", "--out-dir", str(into)]
     return subprocess.run(
         [*command, "--build-constraints", str(constraints), "--require-hashes", str(ROOT)],
@@ -105,5 +105,5 @@ def test_notices_name_what_is_bundled() -> None:
         assert re.search(rf"\| {name} \| {re.escape(version)} \|", notices, re.IGNORECASE), name
     offpage = (ROOT / "timerl_nb/show/static/offpage.js").read_text(errors="replace")
     (version,) = re.findall(r"\| Graphviz \| ([\d.]+) \|", notices)
-    assert f"{version}\\0" in offpage  # as the compiled program says of itself
+    assert f"{version}\\0" in offpage  # as reported by the compiled program
     assert "Apache License" in (ROOT / "LICENSE").read_text()

@@ -1,6 +1,6 @@
-"""Every hand-written program does the same work: one iteration from the same carry.
+"""All hand-written programs agree: one iteration from the same carry.
 
-The fully jitted one is compared with ours in `test_algorithms`; here all others are with it.
+`test_algorithms` compares the fully jitted one with ours; this file compares the others with it.
 """
 
 from __future__ import annotations

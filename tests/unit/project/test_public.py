@@ -1,4 +1,4 @@
-"""What `import timerl_nb as trl` shows of itself: what a user uses, and nothing else."""
+"""`import timerl_nb as trl` exports the user's names, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make torture` in small: every part, and that each of them can fail."""
+"""`make torture` at small size: every part runs, and detects failures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_recordings_of_killed_processes_have_all_that_was_done(tmp_path: Path) -
     progress = Progress(tmp_path, "recordings", seed=Random().randrange(10**6), count=4)
     recordings.run(progress)
     assert progress.done == 4 and not progress.wrong
-    # a lane without its end, and one that was damaged, are found
+    # detects a track without its end, and a damaged one
     folder = tmp_path / "one"
     assert recordings.tried(folder, "python", 1, 0.01)[1] == []
     lane = max(
@@ -77,7 +77,7 @@ def test_recordings_of_killed_processes_have_all_that_was_done(tmp_path: Path) -
 
 
 def one_save(of: str, folder: Path) -> list[Fault]:
-    """Every call of a save that is not the first, with each error that a disk has."""
+    """Yield every call of a save after the first, with each disk error."""
     every = [fault for fault in faults.every_fault(of, "interpret", folder) if not fault.onward]
     asked = list(dict.fromkeys((fault.at, fault.call) for fault in every))
     if of == "state":
@@ -124,7 +124,7 @@ def test_a_folder_that_is_read_only(tmp_path: Path) -> None:
 def test_what_is_written_in_its_place_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A save that overwrites what was there is noticed."""
+    """A save that overwrites in place is detected."""
 
     def straight(path: Path, content: Any, **_: Any) -> None:
         with open(path, "wb") as file:
@@ -154,7 +154,7 @@ def test_a_clock_that_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     moves = [61.0, -3600.0, 61.0, 61.0, 61.0]
     assert clock.tried("20s", moves) == ""
 
-    def trusting(one: Saving, count: int = 1) -> None:  # that time does not go back
+    def trusting(one: Saving, count: int = 1) -> None:  # time does not go backwards
         one.turn += count
         if saving.time.monotonic() - one._saved[1] >= 20.0:
             cut = one._cuts.cut_after(one.turn)
@@ -169,7 +169,7 @@ def test_a_clock_that_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_cycles_leave_nothing_of_ours() -> None:
-    works = 1, 2, 3  # by XLA, by the interpreter, and searched for
+    works = 1, 2, 3  # by XLA, by the interpreter, and with a search
     for k in works:
         cycles.cycle(k)
     before = alive()
@@ -215,7 +215,7 @@ def test_turns_go_on_where_they_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     with whole.start(0, checkpoint=tmp_path / "turns-0" / "interpret", every=3, paused=True) as run:
         run.wait()
         run.step(31)
-        run.wait()  # leaving stops it, and what is stopped is saved
+        run.wait()  # exiting stops the run, and a stopped run is saved
     progress = Progress(tmp_path, "turns", count=60)
     turns.run(progress)
     assert progress.figures["interpret, turns in one process"] == 29 and not progress.wrong

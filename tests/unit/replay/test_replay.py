@@ -1,4 +1,4 @@
-"""The replay buffer against a list of rows, and its returns of several steps against sums by hand."""
+"""The replay buffer against a list of rows, and n-step returns against explicit sums."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows(first: int, count: int) -> dict[str, Any]:
 
 
 class AgainstAList(RuleBasedStateMachine):
-    """What a buffer holds, against a list of all rows that were ever inserted."""
+    """Compares a buffer's contents with a list of all inserted rows."""
 
     @initialize(capacity=st.integers(1, 9), prioritised=st.booleans())
     def begin(self, capacity: int, prioritised: bool) -> None:
@@ -129,7 +129,7 @@ def test_a_buffer_is_a_list(tmp_path: Path) -> None:
 def by_hand(
     reward: np.ndarray, ends: np.ndarray, n: int, gamma: float
 ) -> dict[tuple[int, int], tuple[float, int]]:
-    """Return and last step of every entry that is whole, by environment and first step."""
+    """Return the return and last step of every complete entry, by environment and first step."""
     found = {}
     steps, envs = reward.shape
     for e in range(envs):
@@ -207,7 +207,7 @@ def test_half_done_returns_are_saved(tmp_path: Path) -> None:
     Replay(50, WHOLE, n_step=3, gamma=1.0).save(tmp_path / "empty")
     other = Replay(50, WHOLE, n_step=3, gamma=1.0)
     other.insert(step(0))
-    other.load(tmp_path / "empty")  # and forgets what was half done
+    other.load(tmp_path / "empty")  # and drops incomplete entries
     assert [other.insert(step(t)) for t in range(3)] == [0, 0, 2]
     for t in range(4, 9):
         assert whole.insert(step(t)) == half.insert(step(t))
@@ -310,7 +310,7 @@ def test_what_is_no_update_is_refused() -> None:
     with pytest.raises(trl.errors.ShapeError, match="at index 0, is out of range"):
         buffer.insert(rows(8, 1), errors=[1e308])
     assert buffer.tree.priorities.tolist() == before.tolist()
-    buffer.insert(rows(8, 1))  # with the priority of the greatest error that was taken
+    buffer.insert(rows(8, 1))  # with the priority of the maximal error so far
     assert buffer.tree.priorities.tolist() == before.tolist()
     with pytest.raises(trl.errors.OptionError, match="no priorities"):
         Replay(8, FIELDS).update(ticket, [1.0] * 4)

@@ -1,4 +1,4 @@
-"""Which threads act and which train, on latencies that are given."""
+"""Allocation of threads to acting and training, for given latencies."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def moved(now: Allocation, *latencies: float) -> tuple[int, int, int]:
 @pytest.mark.parametrize(
     ("now", "latencies", "after"),
     [
-        # the learner slowest, and more than twice the actors
+        # the learner is slowest, by more than twice the actors
         (Allocation(8, 0, 0, 64), (1.0, 2.1), (4, 4, 1)),
         (Allocation(4, 4, 1, 64), (1.0, 2.1, 0.5, 0.1), (2, 6, 2)),
         (Allocation(3, 0, 0, 64), (0.1, 2.1), (2, 1, 1)),
         (Allocation(1, 7, 3, 64), (1.0, 2.1, 0.5, 0.1), (1, 7, 4)),  # one always acts
-        (Allocation(1, 0, 0, 64), (1.0, 2.1), (1, 0, 0)),  # nobody could train
+        (Allocation(1, 0, 0, 64), (1.0, 2.1), (1, 0, 0)),  # no thread can train
         (Allocation(4, 4, 63, 64), (1.0, 2.1, 0.5, 0.1), (2, 6, 63)),  # the learner keeps one
         (Allocation(8, 0, 0, 1), (1.0, 2.1), (8, 0, 0)),  # a row is not divided
-        # slowest, but not by as much
+        # slowest, but by less
         (Allocation(8, 0, 0, 64), (1.0, 2.0), (8, 0, 0)),
         (Allocation(8, 0, 0, 64), (3.0, 2.1), (8, 0, 0)),
         # training slowest
         (Allocation(4, 4, 9, 64), (1.0, 2.0, 2.1, 0.1), (4, 4, 8)),
-        (Allocation(4, 4, 1, 64), (1.0, 2.0, 2.1, 0.1), (8, 0, 0)),  # without rows nobody trains
+        (Allocation(4, 4, 1, 64), (1.0, 2.0, 2.1, 0.1), (8, 0, 0)),  # without rows no thread trains
         # synchronising slowest
         (Allocation(4, 4, 9, 64), (1.0, 2.0, 2.0, 2.1), (5, 3, 9)),
         (Allocation(4, 1, 9, 64), (1.0, 2.0, 2.0, 2.1), (5, 0, 0)),
@@ -53,7 +53,7 @@ def test_each_branch(
         ((8, 3.0, 1.0), (6, 2)),
         ((8, 1.0, 3.0), (2, 6)),
         ((8, 1.0, 100.0), (1, 7)),  # one acts
-        ((8, 100.0, 1.0), (7, 1)),  # and one has the replay manager
+        ((8, 100.0, 1.0), (7, 1)),  # and one runs the replay manager
         ((1, 1.0, 1.0), (1, 1)),
         ((8, 1.0, 0.0), (8, 0)),  # another device has it
     ],
@@ -65,7 +65,7 @@ def test_threads_begin_in_the_ratio_of_what_a_row_takes(
 
 
 class Machine:
-    """Threads that take so many seconds for a row, by which iterations are made up."""
+    """Threads with fixed seconds per row; returns simulated iterations."""
 
     def __init__(self, acting: float, learning: float, training: float, adding: float) -> None:
         self.acting, self.learning = acting, learning
@@ -98,7 +98,7 @@ def test_a_slow_learner_is_given_trainers_row_by_row() -> None:
         (2, 6, 2),
         (1, 7, 3),
     ]
-    # rows move on until the trainers are as slow as the learner, or the actors half as slow
+    # rows move until the trainers are as slow as the learner, or the actors half as slow
     last = steps[-1]
     assert last.actors + last.trainers == 8 and steps[-2] == last
     assert machine.iteration(last) < 0.8 * machine.iteration(steps[0])

@@ -1,4 +1,4 @@
-"""A buffer that a program uses: in the order of its lines, by the run's seed, and saved with it."""
+"""A buffer inside a program: in line order, with the run's seed, and saved with the run."""
 
 from __future__ import annotations
 

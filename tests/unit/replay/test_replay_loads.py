@@ -1,4 +1,4 @@
-"""Loads and copies of buffers: undone rows, conflicting options, damaged files, refused insertions."""
+"""Loading and copying of buffers: discarded rows, conflicting options, damaged files, refusals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_tickets_of_rows_that_a_load_has_undone_change_nothing(tmp_path: Path) -
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_ticket_finds_the_rows_that_it_was_drawn_from(seed: int, tmp_path: Path) -> None:
-    """Three buffers of one history load each other's files; every row has a number of its own."""
+    """Three buffers of one history load each other's files; every row has a unique number."""
     random = np.random.default_rng(seed)
     buffers = [plain(8, seed=1)]
     buffers[0].insert(numbers(0, 3))
@@ -167,13 +167,13 @@ def test_a_buffer_with_other_options_is_refused(
 def test_options_that_rows_do_not_depend_on_may_differ(tmp_path: Path) -> None:
     one = stepped(4, n_step=1, fanout=2)
     one.save(tmp_path / "saved")
-    other = stepped(0, n_step=1, gamma=0.5, fanout=16)  # a discount of no returns
+    other = stepped(0, n_step=1, gamma=0.5, fanout=16)  # a discount without returns
     other.load(tmp_path / "saved")
     assert other.sample(8)["obs"].tolist() == one.sample(8)["obs"].tolist()
 
 
 def described(one: Replay, change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """The state of a buffer with another description."""
+    """Return the state of a buffer with another description."""
     state = one.state()
     about = json.loads(state["about"].tobytes())
     change(about)

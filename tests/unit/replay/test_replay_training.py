@@ -1,4 +1,4 @@
-"""Training runs: the same bits whatever threads do, what happens in a turn, and that everything ends."""
+"""Training runs: same bits for every thread timing, order within an iteration, and clean ends."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_exact_is_exact_with_however_many_threads() -> None:
     first, *others = [buffer.state() for buffer in buffers]
     for other in others:
         assert all(x.tobytes() == other[n].tobytes() for n, x in first.items() if n != "about")
-    # the seed matters, and so do weights to what is acted
+    # the seed matters, and so do weights for acting
     assert bits(trained(mode="exact", blocks=3, seed=4)) != found[0]
     assert np.frombuffer(found[0]["curve staleness"]).tolist() == [0.0] * 30
 
@@ -113,7 +113,7 @@ def test_gradients_of_parts_add_up_to_that_of_the_batch() -> None:
 
 @pytest.mark.parametrize("division", [Allocation(1, 0, 0, 37), Allocation(1, 2, 20, 37)], ids=str)
 def test_a_learner_begins_with_the_first_rows(division: Allocation) -> None:
-    """And makes of all parts what it makes of the batch."""
+    """Each part of it equals that part of the batch."""
     begun = threading.Event()
 
     @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def test_a_learner_begins_with_the_first_rows(division: Allocation) -> None:
         first = next(coming)
         assert not begun.is_set()
         step.add_rows(first.rows, first.weight)
-        assert begun.wait(60)  # nothing else is there yet
+        assert begun.wait(60)  # no other rows exist yet
         others = list(coming)
         for one in others:
             step.add_rows(one.rows, one.weight)
@@ -158,7 +158,7 @@ def test_a_learner_begins_with_the_first_rows(division: Allocation) -> None:
     np.testing.assert_array_equal(drawn, whole_batch.index)
     np.testing.assert_allclose(found.errors, want.errors, rtol=1e-5, atol=1e-6)
     assert found.loss == pytest.approx(want.loss, rel=1e-6)
-    # of the gradients, which Adam's first step has almost none of: its mean is a tenth of them
+    # of gradients that Adam's first step almost ignores: its mean is a tenth of them
     for a, b in zip(
         jax.tree.leaves(found.state["mean"]), jax.tree.leaves(want.state["mean"]), strict=True
     ):
@@ -186,7 +186,8 @@ def test_a_step_is_that_of_the_mean_gradient() -> None:
     np.testing.assert_array_equal(due["weights"][0]["weight"], due["target"][0]["weight"])
 
 
-# --- a turn ----------------------------------------------------------------------------------------
+# --- one iteration
+# -----------------------------------------------------------------------------------
 
 
 def test_a_run_is_paused_stepped_and_watched() -> None:
@@ -207,9 +208,7 @@ def test_a_run_is_paused_stepped_and_watched() -> None:
 
 
 def test_actors_are_as_many_as_keep_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules[
-        Training.__module__
-    ]  # of which the package has a function of the same name
+    module = sys.modules[Training.__module__]  # the package exports a function of this name
     monkeypatch.setattr(module, "cores", lambda: 5)
     measured: list[tuple[float, float]] = []
 
@@ -232,8 +231,8 @@ def test_rows_are_staged_and_inserted_after_a_batch_was_drawn() -> None:
             run.wait(60)
             there.append(buffer.inserted)
             learnt.append(int(run.learnt["count"]))
-    # eight rows come in a turn: 24 are there at the end of the third, and inserted in the fourth,
-    # whose batch was drawn, or not, ahead of that
+    # eight rows per iteration: 24 exist at the end of the third. The fourth inserts them, after its
+    # batch was drawn, or not
     assert there == [0, 0, 0, 24, 24, 24, 48, 48, 48]
     assert learnt == [0, 0, 0, 0, 1, 2, 3, 4, 5]
 
@@ -275,7 +274,7 @@ def test_the_learner_runs_where_it_is_asked_to(device: str) -> None:
 
 @dataclass(frozen=True)
 class Chosen:
-    """An assignment, as `trl.compose.choose` finds one."""
+    """An assignment as returned by `trl.compose.choose`."""
 
     manager: str
     learner: str
@@ -293,7 +292,7 @@ def test_the_learner_has_threads_as_it_was_chosen() -> None:
 
 @dataclass(frozen=True)
 class Scripted:
-    """Says the next of some allocations each time."""
+    """Returns a fixed sequence of allocations."""
 
     then: list[tuple[int, int, int]]
     told: list[Latencies]
@@ -325,7 +324,8 @@ def test_threads_move_from_acting_to_training_and_back() -> None:
     assert np.isfinite(result["loss"]).all()
 
 
-# --- what fails ------------------------------------------------------------------------------------
+# --- failures
+# --------------------------------------------------------------------------------------
 
 
 def test_others_go_on_when_actors_fail() -> None:
@@ -337,7 +337,7 @@ def test_others_go_on_when_actors_fail() -> None:
 
 
 def test_an_actor_goes_on_when_the_other_is_killed() -> None:
-    """Their environments are in spawned processes, which share memory; nothing of them is left."""
+    """Environments are in spawned processes with shared memory; nothing of them remains."""
 
     def until(met: Any) -> None:
         for _ in range(12_000):
@@ -379,7 +379,7 @@ def test_exact_does_not_go_on_without_one() -> None:
 
 @dataclass(frozen=True)
 class Failing:
-    """An algorithm whose learner raises."""
+    """An algorithm with a failing learner."""
 
     of: Dqn
 
@@ -459,7 +459,8 @@ def test_a_network_chooses_among_actions() -> None:
         counted(act="float")
 
 
-# --- kept ------------------------------------------------------------------------------------------
+# --- saved runs
+# ------------------------------------------------------------------------------------
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path) -> None:
@@ -516,7 +517,7 @@ def test_a_run_without_a_handle_stops(mode: str) -> None:
     run = trained(mode=mode, turns=None)
     while run.turn < 2:
         time.sleep(0.001)
-    control, run = run._control, trained(mode=mode, turns=3)  # like a cell on its second run
+    control, run = run._control, trained(mode=mode, turns=3)  # like the second run of a cell
     assert control.ended.wait(60) and control.state == "stopped"
     assert len(run.result()["staleness"]) == run.turn == 3
     del run
@@ -596,7 +597,7 @@ def test_an_actor_stages_rows() -> None:
         for k in range(4):
             put({**rows, "terminated": [False, k == 3]})
             assert len(buffer) == [0, 0, 0, 7][k] and put.staged_count == [0, 2, 4, 0][k]
-        other({**rows, "terminated": [False, False]})  # whose returns are its own
+        other({**rows, "terminated": [False, False]})  # it computes its returns itself
         assert len(buffer) == 7
     assert buffer.sample(20)["discount"].min() == 0.25
     with pytest.raises(trl.errors.ShapeError, match="terminated is missing"):

@@ -1,4 +1,4 @@
-"""The sum tree: what it draws, how often, and that it is a function of its leaves."""
+"""The sum tree: draws, their frequencies, and dependence on leaves only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CAPACITIES = (1, 2, 7, 8, 9, 100, 1000)
 
 
 def priorities(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Over twelve decades, a third of them zero."""
+    """Priorities over twelve decades, a third of them zero."""
     return rng.random(count) * 10.0 ** rng.integers(-9, 4, count) * (rng.random(count) > 0.3)
 
 
@@ -77,7 +77,7 @@ def test_numba_makes_the_same_bits() -> None:
 
 
 def squares(found: np.ndarray, p: np.ndarray) -> float:
-    """χ² for each degree of freedom of how often entries were drawn."""
+    """Return χ² per degree of freedom of the draw counts."""
     expected = p / p.sum() * len(found)
     seen = np.bincount(found, minlength=len(p))
     assert not seen[p == 0].any()
@@ -93,7 +93,7 @@ def test_entries_are_drawn_in_proportion(fanout: int, stratified: bool) -> None:
     tree = SumTree(300, fanout)
     tree.insert(0, p)
     draws = [tree.draw(64, rng, stratified=stratified) for _ in range(600)]
-    # of χ² with some 210 degrees of freedom, all but one in 10⁵ lie there; even parts spread less
+    # Range of χ² with some 210 degrees of freedom at a level of 10⁻⁵; stratified draws vary less
     low, high = (0.0, 1.45) if stratified else (0.62, 1.45)
     assert low < squares(np.concatenate(draws), p) < high
 
@@ -126,7 +126,7 @@ def test_wrong_descents_are_found_out() -> None:
 def test_a_zero_is_never_drawn() -> None:
     tree = SumTree(1000, 8)
     p = np.zeros(1000)
-    p[[3, 500, 998]] = 1e-300, 1e-9, 1e9  # sums swallow the small ones
+    p[[3, 500, 998]] = 1e-300, 1e-9, 1e9  # sums absorb the small ones
     tree.insert(0, p)
     drawn = tree.draw(100_000, np.random.default_rng(0), stratified=False)
     assert set(drawn) <= {3, 500, 998}

@@ -1,4 +1,4 @@
-"""Ranks of points: their places in the order of all times, whatever the layout of addresses."""
+"""Ranks of points: positions in the order of all times, for any address layout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOUNDS = {"B": 2, "I": 3, "T": 5}
 
 
 def _by_time(clock: Clock) -> list[tuple[str, tuple[int, ...]]]:
-    """All points, sorted by their times one by one."""
+    """Return all points, sorted by their times."""
     times = clock.schedule.times()
     found: list[tuple[tuple[int, ...], str, tuple[int, ...]]] = []
     for name, rows in clock.points.items():

@@ -1,4 +1,4 @@
-"""Schedules by parts: what runs where isl may not finish means the same, and says what it lost."""
+"""Partial schedules, used if isl takes too long: same results, and a report of the loss."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_reinforce_by_parts(window: int | None, hidden: Any, changes: dict[str, 
     ctx = reinforce(window, hidden=hidden, optimizer=trl.optim.SGD)
     program = ctx.compile(BOUNDS, TINY.with_(**changes))
     assert program.stages["schedule"].summary.endswith("by parts")
-    with eagerly():  # without a compilation per kernel
+    with eagerly():  # without compiling each kernel
         result = program.execute(seed=2)
         want = ctx.compile(BOUNDS).execute(seed=2)
     np.testing.assert_allclose(result["return"], want["return"], rtol=1e-4)
@@ -98,7 +98,7 @@ def test_where_any_loop_will_do_the_outer_dimension_is_taken_upwards() -> None:
 
 
 def test_isl_puts_a_component_in_order_that_no_loop_fits() -> None:
-    """y[t] needs x[t + 1], and x[t + 2] needs y[t]: one of the two has to be shifted."""
+    """y[t] needs x[t + 1], and x[t + 2] needs y[t]: one of the two must be shifted."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = trl.tensor((), domain=(t,)).named("x")

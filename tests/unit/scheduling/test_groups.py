@@ -1,4 +1,4 @@
-"""One kernel per operation: isl schedules what fusion would join as one statement."""
+"""One kernel per operation: isl schedules fusable operations as one statement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CEILING = 10_000_000
 
 
 def loops_by_operation(program: trl.Program, last: str) -> dict[int, list[tuple[int, str]]]:
-    """For each operation before the last pass the loops around the kernel that it is in."""
+    """Return, for each operation before the last pass, the loops around its kernel."""
     loops = program.schedule.tree.loops()
     return {
         op_id: [(loop, str(at)) for loop, at in loops[f"S{kernel}"]]
@@ -169,7 +169,7 @@ def test_statements_that_need_each_other_at_one_point_are_no_group(
 def test_what_reads_another_slice_across_branches_does_not_ride_along(
     options: dict[str, object],
 ) -> None:
-    """All of what both may read of the recurrence looked the same; one comes before it, one behind."""
+    """The over-approximated reads of both are equal, but one comes before the recurrence, one after it."""
     with trl.Context("u") as ctx:
         ((u, U),) = ctx.dims
         s = trl.tensor((), "f32", domain=(u,))

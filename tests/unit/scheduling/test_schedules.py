@@ -1,4 +1,4 @@
-"""The schedules that REINFORCE must get, over what users vary; validation; trial schedules."""
+"""Required schedules of REINFORCE for various options; validation; trial schedules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOUNDS = {"B": 8, "I": 3, "T": 40}
 
 
 def loops_over_t(program: trl.Program) -> dict[str, set[int]]:
-    """For each statement the loops that run along t."""
+    """Return the loops along t of each statement."""
     schedule = program.schedule
     found: dict[str, set[int]] = {}
     loops = schedule.tree.loops()
@@ -78,7 +78,7 @@ def test_an_average_over_time_makes_learning_wait() -> None:
 
 
 def test_a_constant_factor_is_lifted_and_does_not_make_learning_wait() -> None:
-    """Dividing every step's loss by the number of living steps keeps the overlap."""
+    """Dividing every step's loss by the number of running steps keeps the overlap."""
     with trl.Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
@@ -102,7 +102,7 @@ def test_a_constant_factor_is_lifted_and_does_not_make_learning_wait() -> None:
 
 
 def test_a_statistic_stays_in_its_iteration() -> None:
-    """Though nobody reads it, and what updates the iterations is several statements in a circle."""
+    """Even without readers, and with a cycle of several statements that updates the iterations."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, _) = ctx.dims
         p = trl.tensor((4,), "f32", domain=(i,)).named("p")

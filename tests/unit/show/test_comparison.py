@@ -1,4 +1,4 @@
-"""Two programs beside each other: what is said to differ does, and nothing else."""
+"""Comparison of two programs: reports all real differences, and no others."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_both_are_drawn_on_the_same_axes(monte_carlo: trl.Program, windowed: trl
     view = ComparisonView.from_programs(monte_carlo, windowed, ("<b>one</b>", "two"))
     svg = view.to_svg()
     assert "&lt;b&gt;one" in svg and "<b>" not in svg
-    # the longer one is drawn as it is alone, the other on its axes
+    # the longer one is drawn as usual, the other on its axes
     (first, second) = (
         re.findall(r'<path class="trl-marks".*?</path>', s.to_svg()) for s in view.spaces
     )

@@ -1,4 +1,4 @@
-"""The explorer's traits without a browser: what goes out, what may come in, and what that does."""
+"""The explorer's traits without a browser: outgoing and incoming messages, and their effects."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def explorer(program: trl.Program) -> Explorer:
 
 
 def say(explorer: Explorer, **message: Any) -> None:
-    """What a page sends, as the comm brings it; done when what it asks for is."""
+    """Send a page's message through the comm, and wait for its effect."""
     explorer._handle_custom_msg(message, [])
     assert explorer.wait(60)
 
 
 def drawn(explorer: Explorer) -> Any:
-    """The graph, whatever it is compared with."""
+    """Return the graph without the comparison."""
     return {key: value for key, value in arrays(explorer.graph).items() if key != "against"}
 
 
 def arrays(packed: dict[str, Any]) -> Any:
-    """What the page makes of a packed view."""
+    """Return the arrays that the page unpacks."""
 
     def fill(value: Any) -> Any:
         if isinstance(value, dict) and set(value) == {"buffer", "dtype", "shape"}:
@@ -121,7 +121,7 @@ def test_an_option_compiles_again(explorer: Explorer, program: trl.Program) -> N
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
-    """Compilations say that they have begun, and wait until they may go on."""
+    """Compilations that announce their start, and wait for permission to continue."""
     begun, go = threading.Event(), threading.Event()
 
     def slow(of: Callable[..., trl.Program]) -> Callable[..., trl.Program]:
@@ -255,7 +255,7 @@ def test_operations_are_told_of(explorer: Explorer, program: trl.Program) -> Non
     assert told["asked"] == [ids, []]
     assert [op["op_id"] for op in told["ops"]] == [kernel.id]  # for all that is inside
     say(explorer, kind="inspect", ids=[10**9], stage="no such")
-    assert arrays(explorer.inspector) == told  # there is nothing to tell
+    assert arrays(explorer.inspector) == told  # nothing to report
 
 
 def test_a_kernel_is_told_of_by_all_lines_that_it_runs(
@@ -291,7 +291,7 @@ def test_a_search_goes_on_in_what_a_change_makes(explorer: Explorer) -> None:
     stages = [one["stage"] for one in after["stages"]]
     assert "fuse" in stages and "vectorize" not in stages
     assert before["stages"] != after["stages"]
-    # a filter by what is no longer there is none
+    # filters by removed things are dropped
     say(explorer, kind="search", query="", of_kind="dataflow", region=None, changed=False)
     explorer.change(fuse=False)
     assert explorer.wait(60)
@@ -381,14 +381,14 @@ def test_a_run_is_started_paused_stepped_and_stopped(monitor: Any) -> None:
     assert drawn["frame"]["turn"] == drawn["frame"]["turns"] == 4
     assert np.allclose(drawn["frame"]["curves"]["return"]["values"], result["return"])
     assert drawn["held"]["bytes"] == drawn["held"]["predicted"]  # the ledger agrees with the plan
-    # and so does it by the instants of a turn
+    # also at the instants of an iteration
     over, shown = drawn["over"], monitor_program(monitor)
     line, count = shown.memory.timeline(), len(trl.show.Turn.from_program(shown))
     predicted = line.bytes[line.turn == over["turn"]]
     assert over["reason"] == "" and len(predicted) == count and over["bytes"]
     for first, last, measured in zip(over["first"], over["last"], over["bytes"], strict=True):
         assert 0 <= first < last <= count
-        if first > 0 and last < count:  # parts at both ends may be of other turns as well
+        if first > 0 and last < count:  # parts at both ends may belong to other iterations
             assert measured == max(predicted[first:last])
 
 
@@ -399,11 +399,11 @@ def monitor_program(monitor: Any) -> trl.Program:
 def test_a_run_is_saved_as_its_charts(program: trl.Program) -> None:
     monitor = RunMonitor(program.with_options(executor="interpret"))
     assert "image/svg+xml" not in monitor._repr_mimebundle_()[0]
-    monitor.start().result(60)  # its last frame comes a moment later
+    monitor.start().result(60)  # its last frame arrives a moment later
     bundle, _ = monitor._repr_mimebundle_()
     svg = ElementTree.fromstring(bundle["image/svg+xml"])
     lines = [one.get("points") for one in svg.iter("{http://www.w3.org/2000/svg}polyline")]
-    assert len(lines) >= 4 and len(lines[0].split()) == 4  # a return for each turn
+    assert len(lines) >= 4 and len(lines[0].split()) == 4  # a return for each iteration
     texts = [one.text for one in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert {"return", "predicted", "measured", "host cores"} <= set(texts)
     assert "finished after turn 4 of 4" in bundle["text/plain"]
@@ -471,7 +471,8 @@ def _until(holds: Callable[[], bool], seconds: float = 20) -> bool:
     return True
 
 
-# --- the thread behind ---------------------------------------------------------------------------
+# --- background thread
+# -----------------------------------------------------------------------------
 
 
 def test_a_worker_does_the_last_of_a_kind() -> None:
@@ -567,7 +568,7 @@ def test_clusters_fold_and_stay_so(explorer: Explorer, monkeypatch: pytest.Monke
 
 
 def test_the_passes_are_shown_before_memory_is_planned(explorer: Explorer) -> None:
-    """What was shown first stays until the rest is there, and is taken back if it does not come."""
+    """Early results stay until the rest arrives, and are withdrawn if it fails."""
     said: list[tuple[str, Any]] = []
     for name in ("graph", "pipeline", "loops", "status"):
         explorer.observe(lambda change, n=name: said.append((n, change["new"])), name)

@@ -1,4 +1,4 @@
-"""Graphs as view-models: what is folded, what reads what, and what a page gets."""
+"""View models of graphs: folding, edges, and page data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def operations(view: GraphView) -> list[int]:
 
 
 def check(view: GraphView) -> None:
-    """What holds of every view."""
+    """Check invariants of every view."""
     keys = {node.key for node in view.nodes}
     boxes = {box.key: box for box in view.boxes}
     assert len(keys) == len(view.nodes) and not keys & set(boxes)
@@ -111,7 +111,7 @@ def test_a_fused_graph_is_shown_by_its_kernels() -> None:
     (loop,) = (e for e in view.edges if (e.tail, e.head) == (acting.key, acting.key))
     assert [(r.index, r.cond) for r in loop.reads] == [("[i, t - 1]", "t >= 1")]
     assert any(node.kind == "returned" for node in view.nodes)
-    assert not acting.detail  # a kernel is of no single line
+    assert not acting.detail  # a kernel has no single line
 
 
 def test_many_kernels_are_folded_by_line() -> None:
@@ -139,7 +139,7 @@ def test_kernels_open_onto_their_operations() -> None:
     single = [node for node in whole.nodes if not node.is_folded]
     bodies = [op for op in fused() if isinstance(op.attrs, DataflowAttrs)]
     assert len(single) >= sum(len(op.attrs.body) for op in bodies)
-    # what an operation inside reads of another kernel comes from the operation that makes it
+    # an inner operation's read of another kernel starts at the operation that computes the value
     inside = {node.key for node in whole.nodes if "in" in node.key or node.cluster}
     assert all(edge.tail in inside for edge in whole.edges)
 

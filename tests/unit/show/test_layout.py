@@ -1,4 +1,4 @@
-"""Graph layout: pictures, limits, and what must never hang."""
+"""Graph layout: pictures, limits, and guaranteed termination."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from timerl_nb.show.offline_rendering import Context
 
 
 def chain(count: int) -> str:
-    """Many nodes, each with edges to several before it."""
+    """Return many nodes, each with edges to several earlier ones."""
     graph = Dot("chain")
     for k in range(count):
         graph.node(f"n{k}", f"node {k}")
@@ -72,7 +72,7 @@ def test_a_running_loop_is_not_waited_for() -> None:
     async def main() -> str:
         return Context().call("layout", ("digraph { a }",), 10)
 
-    # on a thread of its own: on this one Playwright's loop may be running
+    # in a new thread, because this one may be running Playwright's loop
     with ThreadPoolExecutor(1) as thread:
         assert "<svg" in thread.submit(lambda: asyncio.run(main())).result()
 

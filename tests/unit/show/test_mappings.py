@@ -1,4 +1,4 @@
-"""Assignments over settings: the star moves, an iteration is told term by term, and the widget of both."""
+"""Mappings over settings: the star moves, an iteration is explained term by term; and the widget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOW, FAST = 1e6, 16e9
 
 
 def swept() -> Sweep:
-    """The published table over links of two bandwidths; two of its devices are enough."""
+    """Return the published table over links of two bandwidths; two of its devices are enough."""
     given = published()
     few = {name: given.devices[name] for name in ("CPU", "GPU1")}
     table = Table(few, given.batch, given.experience, given.inserted, given.host)
@@ -32,7 +32,7 @@ def test_the_star_moves_with_the_bandwidth() -> None:
     assert (near.manager, near.learner) == ("CPU", "GPU1")
     assert near.terms["comm"] == pytest.approx(2 * 512 * 4 / FAST)
     assert (far.manager, far.learner) == ("CPU", "CPU") and far.terms["comm"] == 0
-    # what costs nothing still does not
+    # free primitives stay free
     assert sweep.at(bandwidth=SLOW)[1].known["CPU", "CPU"].bandwidth == float("inf")
     with pytest.raises(OptionError, match="no setting 'band'"):
         sweep.choose(band=1)

@@ -1,4 +1,4 @@
-"""Stages as text: every line with the operations that it stands for, and the user's code with figures."""
+"""Stages as text: lines with their operations, and the user's code with figures."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_lines_of_the_source_have_what_became_of_them(program: trl.Program) -> N
     nbytes, _, spent = line.figures
     assert nbytes == of["a"] + of["h0"] + of["logits"] and spent == 2.0
     stored = sum(one.figures[0] or 0 for one in view.lines if one.figures)
-    assert stored == sum(of.values())  # every store is some line's
+    assert stored == sum(of.values())  # every store has a line
 
 
 def test_what_xla_makes_of_a_call(program: trl.Program) -> None:

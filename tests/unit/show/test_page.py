@@ -1,4 +1,4 @@
-"""A compilation as one HTML file: all of it, from nowhere else, and names are never markup."""
+"""A compilation as a self-contained HTML file; names are never markup."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TAGS = {*HTML.split(), *MORE.split(), *SVG.split()}
 
 
 class Elements(HTMLParser):
-    """The elements of a page as a browser would see them."""
+    """The elements of a page as a browser parses them."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ def test_names_are_never_markup() -> None:
 
 
 def test_the_script_is_the_only_one_that_may_run(text: str) -> None:
-    """The policy names the script by its hash: one that was put in would not run."""
+    """The policy allows the script by its hash: an injected one would not run."""
     script = text[text.index("<script>") + len("<script>") : text.rindex("</script>")]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     (policy,) = (v for n, v in Elements(text).attributes if n == "content" and "default" in v)

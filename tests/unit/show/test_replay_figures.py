@@ -1,4 +1,4 @@
-"""Figures of a draw, and of which primitive runs where."""
+"""Figures of a draw, and of the mapping of primitives to devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept where: the view agrees with the plan, with the layout, and with what a run held."""
+"""The memory view agrees with the plan, the layout, and the arrays of a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def interpreted() -> trl.Program:
 
 
 def place(view: StoresView, tensor: str) -> Place:
-    """The place that was made for a tensor."""
+    """Return the slot of a tensor."""
     return next(one for one in view.places if one.tensors[0].name == tensor)
 
 

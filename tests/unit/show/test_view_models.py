@@ -1,4 +1,4 @@
-"""The view-models of the explorer: what they say agrees with the program that they show."""
+"""The explorer's view models agree with their program."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def views(program: trl.Program) -> dict[str, View]:
 
 
 def restored(value: Any, buffers: list[memoryview]) -> Any:
-    """A message as its reader sees it."""
+    """Return a message as its receiver decodes it."""
     if isinstance(value, dict):
         if "buffer" in value:
             array = np.frombuffer(buffers[value["buffer"]], value["dtype"])
@@ -185,7 +185,7 @@ def test_steps_are_those_of_the_pass(program: trl.Program) -> None:
 
 
 def test_forecasts_are_made_only_when_asked_for() -> None:
-    program = reinforce(hidden=(4,)).compile(BOUNDS)  # of which nobody has asked for any
+    program = reinforce(hidden=(4,)).compile(BOUNDS)  # not requested yet
     stage = program.stages["vectorize"]
 
     def forecasts(view: StepsView) -> list[Any]:
@@ -244,7 +244,8 @@ def test_a_counter_of_two_dimensions_keeps_its_name() -> None:
     assert str(LoopView.from_program(program)) == str(program.ast)
 
 
-# --- a turn --------------------------------------------------------------------------------------
+# --- one iteration
+# ---------------------------------------------------------------------------------
 
 
 def test_instants_follow_the_schedule(program: trl.Program) -> None:
@@ -259,7 +260,7 @@ def test_instants_follow_the_schedule(program: trl.Program) -> None:
 
 
 def test_the_line_of_an_instant_is_the_one_that_runs_it(program: trl.Program) -> None:
-    """The nest is run by hand, and says for every point the line that it is at."""
+    """The test runs the loop nest itself, and reports the line of every point."""
     lines = program.ast.lines()
     ran: dict[tuple[int, tuple[int, ...]], int] = {}
     number = {id(node): k for k, (_, text, node) in reversed([*enumerate(lines)])}

@@ -1,4 +1,4 @@
-"""`c.explore()`: the view of all ways, and the widget that measures others."""
+"""`c.explore()`: the view of all strategies, and the widget that measures others."""
 
 from __future__ import annotations
 
@@ -98,6 +98,6 @@ def test_ways_are_measured_for_other_numbers() -> None:
         assert one.speed is not None and one.calls is not None
         after = c.next()
         assert before.obs.shape == after.obs.shape == (3, 2, 4)
-        assert (before.last_obs == after.obs[0]).all()  # it has gone on
+        assert (before.last_obs == after.obs[0]).all()  # it has continued
         with pytest.raises(Exception, match="envs"):
             c.ways_for(0, 3)

@@ -1,4 +1,4 @@
-"""The memory of a whole run: what is left out of it is said, and what is drawn is what was planned."""
+"""Memory of a whole run: omissions are reported, and drawings equal the plan."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def long() -> trl.Program:
 
 @pytest.fixture(scope="module")
 def same() -> trl.Program:
-    """A long run in which no turn leaves anything for the next."""
+    """A long run without values carried between iterations."""
     with trl.Context("i", "t") as ctx:
         (i, turns), (t, _) = ctx.dims
         total = trl.tensor((3,), "f32", domain=(i,)).named("total")
@@ -66,9 +66,9 @@ def test_what_repeats_is_drawn_once_and_the_peak_is_there(long: trl.Program) -> 
     assert steady.note == f"× {steady.turns:,} turns" and not ahead.note and not behind.note
     known = next(one for one in line.segments if one.repeats > 1)
     assert known.repeats <= steady.turns < TURNS
-    # every turn but the first and the last few is one of those
+    # every iteration except the first and the last few is one of those
     assert steady.turns >= TURNS - 3 and len(steady) == known.length
-    # what a run keeps grows, so that the last of the turns is drawn, too
+    # outputs accumulate, so the last iteration is drawn, too
     kept = sum(s.unit for s in long.memory.stores.values() if s.most == TURNS)
     assert steady.more == kept * steady.turns
     assert behind.first == steady.first + (steady.turns - 1) * len(steady)
@@ -76,7 +76,7 @@ def test_what_repeats_is_drawn_once_and_the_peak_is_there(long: trl.Program) -> 
         assert 0 < len(one.bytes) <= COLUMNS
         assert one.bytes.max() == line.bytes_between(one.first, one.last).max()
     assert max(one.bytes.max() for one in run.stretches) == long.memory.peak
-    assert run.first <= line.peak_time < run.last  # the turn that is drawn is that of the peak
+    assert run.first <= line.peak_time < run.last  # the drawn iteration is that of the peak
 
 
 def test_turns_that_leave_nothing_are_left_out_altogether(same: trl.Program) -> None:
@@ -89,7 +89,7 @@ def test_turns_that_leave_nothing_are_left_out_altogether(same: trl.Program) -> 
     for k, one in enumerate(run.stretches[1:]):
         before = run.stretches[k]
         assert one.first == before.first + len(before) * max(before.turns, 1)
-    # any of them is as the one that is drawn
+    # each of them equals the drawn one
     for turn in (1, steady.turns // 2, steady.turns - 1):
         first = steady.first + turn * len(steady)
         live = line.bytes_between(first, first + len(steady))

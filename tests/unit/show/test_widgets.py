@@ -1,4 +1,4 @@
-"""The widget's traits without a browser: what goes out, what may come in."""
+"""The widgets' traits without a browser: outgoing and permitted incoming changes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ WRITTEN = {
 def test_a_page_writes_what_is_named_and_nothing_else(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Above all not the module that every page would run, nor a view, nor what was said of a change."""
+    """In particular not the module that every page runs, a view, or a status text."""
     pattern = PATTERNS["forward_recurrence"]
     program = pattern.context().compile(pattern.bounds)
     taken = {
@@ -89,12 +89,12 @@ def test_a_page_writes_what_is_named_and_nothing_else(
             made.set_state({key: bad, "selected": []})
     made.set_state({"no such trait": 1, "__class__": "x"})
     assert {key: getattr(made, key) for key in others} == before
-    assert set(sent) == others  # the page is told what is so
+    assert set(sent) == others  # the page gets the true state
     made.close()
 
 
 def told(widget: PdgView, message: object) -> None:
-    """What the page sends."""
+    """Send a change from the page."""
     widget._handle_custom_msg(message, [])
 
 

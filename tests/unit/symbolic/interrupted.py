@@ -1,4 +1,4 @@
-"""Work of isl that has no end, one kind after the other; an interrupt ends each. Run as a script."""
+"""Endless isl computations of each kind, ended by interrupts. Run as a script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from timerl_nb.compiler.symbolic.index_expressions import maximum, minimum, sym
 
 DIMS = Dims((Dim("i", "I"), Dim("j", "J"), Dim("t", "T")))
 POINTS = Set.from_condition(DIMS, ("i", "j", "t"))
-MANY = 10**12  # operations: nothing here ends for want of them
+MANY = 10**12  # operations: no computation here reaches this limit
 
 
 def sets() -> None:
@@ -75,7 +75,7 @@ KINDS: Mapping[str, Callable[[], None]] = {
 
 
 def main() -> None:
-    gc.disable()  # Python drops what is raised in a callback of its collector, and JAX has one
+    gc.disable()  # Python drops exceptions in garbage-collection callbacks, and JAX has one
     for name, work in KINDS.items():
         try:
             print(name, flush=True)

@@ -1,4 +1,4 @@
-"""isl's work is bounded call by call: hard index expressions end, and interrupts are seen."""
+"""isl's work is limited per call: hard index expressions end, and interrupts are handled."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _pairs(pairs: Relation) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]
 
 
 def test_a_stopped_coalescing_leaves_its_function_whole() -> None:
-    """isl coalesces a function in place; stopped in the middle it would leave it broken for all."""
+    """isl coalesces a function in place; an abort in the middle would corrupt it."""
     text = (
         "[B, I] -> { [b, i] -> [(0)] : (b < I and -1 + b <= 2i <= b) or (3*floor((-1 - i)/3) >= "
         "-2 + b - 2i and 3*floor((b - i)/3) > -I + b); [b, i] -> [(1 - I + i)] : b >= I + 3 }"
@@ -133,9 +133,9 @@ OTHER = (
 
 
 def test_a_ceiling_is_met_by_its_own_call_alone() -> None:
-    """Threads' calls without a budget go on while another's are stopped, as often as threads change.
+    """Other threads' calls without a budget continue, under frequent thread switches.
 
-    Collecting garbage may change them too: whoever listens to it, as JAX does, runs Python there.
+    Garbage collection may switch threads too: callbacks such as JAX's run Python code.
     """
     hard, other, easy = isl.Set(HARD), isl.Set(OTHER), isl.Set("{ [i] : 0 <= i < 20 }")
     stopped, failed, over = 0, list[Exception](), threading.Event()
@@ -210,15 +210,17 @@ def test_an_interrupted_call_leaves_no_ceiling_behind() -> None:
 def test_isl_elsewhere_is_the_one_that_is_imported_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The program's warnings say how isl's process ended; the program is then put in order by parts."""
+    """The warnings describe the end of isl's process; the program is then scheduled in parts."""
     (tmp_path / "islpy.py").write_text("raise ImportError('another isl')")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(scheduling, "_HERE", 1)
-    monkeypatch.setattr(ceiling, "_known", Lru[Any, Any](1 << 14))  # no other test's answers
+    monkeypatch.setattr(
+        ceiling, "_known", Lru[Any, Any](1 << 14)
+    )  # no cached results of other tests
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         ctx.output("x", trl.data(np.arange(3.0), domain=(t,)).sum(over=t))
-    # as a value: warnings that threads of other tests issue meanwhile do not matter
+    # recorded as a value, because other tests' threads may issue warnings meanwhile
     program = ctx.compile({T: 3}, trl.Options(fuse=False), tell=False)
     (told,) = program.warnings
     assert re.search(r"status 1 ImportError: another isl(.|\n)*by parts", told), told
@@ -254,7 +256,7 @@ def test_few_answers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_program_compiled_again_asks_isl_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither where its schedule is found, nor where it is read from the disk's cache, again and again."""
+    """Neither if its schedule is cached in memory, nor if it is read from disk, repeatedly."""
     monkeypatch.setattr(ceiling, "_known", known := Lru[Any, Any](1 << 14))
     counts: list[int] = []
     for _ in range(4):
@@ -265,7 +267,7 @@ def test_a_program_compiled_again_asks_isl_nothing_new(monkeypatch: pytest.Monke
 
 @pytest.mark.skipif(not allocated(), reason="this C library does not say what it has given out")
 def test_a_budget_that_changes_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "MOST", 1)  # plans that are kept
+    monkeypatch.setattr(compiler, "MOST", 1)  # cached plans
     program = reinforce(None, hidden=(8,)).compile({"B": 4, "I": 3, "T": 20})
 
     def changed(times: int) -> float:
@@ -276,13 +278,13 @@ def test_a_budget_that_changes_leaves_nothing_behind(monkeypatch: pytest.MonkeyP
         return allocated()
 
     known = changed(4)
-    assert changed(10) - known < 10 * 0.05  # MiB; each leaves 0.44 where answers are not remembered
+    assert changed(10) - known < 10 * 0.05  # MiB; each would leave 0.44 without caching
 
 
 def test_who_reads_last_by_many_remainders_is_refused_with_the_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of moduli without a common factor any may be the last reader, and isl looks at all together."""
+    """For coprime moduli any may be the last reader, and isl examines all together."""
     monkeypatch.setattr(scheduling, "_LATEST", 1000)
     with trl.Context("i") as ctx:
         ((i, I),) = ctx.dims

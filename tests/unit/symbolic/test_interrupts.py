@@ -1,4 +1,4 @@
-"""An interrupt is seen while isl works, whatever it works on."""
+"""Interrupts during isl's work are handled, for every kind of work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 def test_an_interrupt_ends_every_kind_of_work() -> None:
     command = [sys.executable, "-m", "tests.unit.symbolic.interrupted"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
-        # no call takes isl above two seconds; what waits much longer would wait for ever
+        # no isl call takes more than two seconds; a longer wait is a hang
         stuck = threading.Timer(90, child.kill)
         stuck.start()
         try:
@@ -26,7 +26,8 @@ def test_an_interrupt_ends_every_kind_of_work() -> None:
                 assert child.stdout.readline().strip() == kind
                 time.sleep(0.4)  # isl is in the middle of it
                 child.send_signal(signal.SIGINT)
-                # Python drops what is raised in a weak reference's callback: then it is asked again
+                # Python drops exceptions in weak-reference callbacks: in that case, send another
+                # interrupt
                 again = threading.Timer(20, child.send_signal, (signal.SIGINT,))
                 again.start()
                 assert child.stdout.readline().strip() == "interrupted", kind

@@ -1,4 +1,4 @@
-"""One schedule whatever the names, and sibling loops that isl leaves apart, merged."""
+"""Schedules independent of names, and merging of sibling loops that isl leaves separate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REAL: Mapping[str, tuple[Callable[[], trl.Context], object]] = {
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_schedule_does_not_depend_on_names(name: str) -> None:
-    """50 permutations of names and of the order in which statements and dependences are given."""
+    """50 permutations of names and of the order of statements and dependences."""
     write, vectorize = REAL[name]
     ctx = write()
     bounds = {dim.bound: 6 for dim in ctx.pdg().dims}
@@ -63,11 +63,12 @@ def test_a_schedule_does_not_depend_on_names(name: str) -> None:
     assert len(found) == 1
 
 
-# --- the rule that merges ------------------------------------------------------------------------
+# --- the merging rule
+# ------------------------------------------------------------------------------
 
 
 def loops(*names: str) -> ScheduleTree:
-    """A loop over t for each statement, one after the other."""
+    """Return a loop over t for each statement, in sequence."""
     return one_by_one([in_loop("t", 1, ScheduleTree.leaf(DIMS, n, POINTS)) for n in names])
 
 
@@ -112,13 +113,13 @@ def test_what_needs_points_ahead_follows_by_as_many_turns() -> None:
 
 
 def test_what_needs_the_past_goes_ahead() -> None:
-    """y[t] = x[t - 2] alone: nothing of x is to be kept."""
+    """y[t] = x[t - 2] alone: no value of x needs to be stored."""
     made = merged(loops("x", "y"), [same_turn("x", "y", -2)])
     assert turns(made) == {"x": (0, "t"), "y": (0, "t - 2")}
 
 
 def test_what_needs_the_whole_is_left() -> None:
-    """y[t] needs the last x, any number of turns ahead; x[t] as well, which would go together."""
+    """y[t] needs the last x, any number of iterations ahead, and also x[t]."""
     whole = edge("x", "y", eq(HERE, T - 1), ge(THERE, 0))
     near = same_turn("x", "y")
     apart = merged(loops("x", "y"), [whole, near])
@@ -129,14 +130,14 @@ def test_what_needs_the_whole_is_left() -> None:
 
 
 def test_nothing_is_merged_that_keeps_no_value() -> None:
-    """y[0] alone reads x: with y in its loop, nothing of x would be let go earlier."""
+    """y[0] alone reads x: with y in its loop, no value of x would be freed earlier."""
     first = edge("x", "y", eq(HERE, const(0)), ge(THERE, 0))
     assert len({at[0] for at in turns(merged(loops("x", "y"), [first])).values()}) == 2
     assert len({at[0] for at in turns(merged(loops("x", "y"), [])).values()}) == 2
 
 
 def test_what_is_between_goes_before_or_behind() -> None:
-    """m needs all of x and nobody needs m; f needs nothing, and y needs f."""
+    """m needs all of x, and nothing reads m; f has no operands, and y needs f."""
     all_of_x = edge("x", "m", ge(HERE, 0), ge(THERE, 0))
     needs = [same_turn("x", "y"), all_of_x, edge("f", "y", ge(HERE, 0), ge(THERE, 0))]
     made = merged(loops("x", "m", "f", "y"), needs)
@@ -147,7 +148,7 @@ def test_what_is_between_goes_before_or_behind() -> None:
 
 
 def test_what_is_needed_between_refuses() -> None:
-    """y needs x of its own turn, and m, which needs all of x."""
+    """y needs x of the same iteration, and m, which needs all of x."""
     all_of_x = edge("x", "m", ge(HERE, 0), ge(THERE, 0))
     needs = [same_turn("x", "y"), all_of_x, same_turn("m", "y")]
     around = turns(merged(loops("x", "m", "y"), needs))
@@ -169,7 +170,9 @@ def test_loops_inside_are_merged_within_a_turn() -> None:
     own = eq(sym(primed_name("i")), sym("i"))
     needs = [
         Edge("x", "y", pairs(own, eq(sym("t"), sym(primed_name("t")) + 1))),
-        Edge("y", "x", pairs(eq(sym(primed_name("i")), sym("i") + 1))),  # all of the turn before
+        Edge(
+            "y", "x", pairs(eq(sym(primed_name("i")), sym("i") + 1))
+        ),  # all of the previous iteration
     ]
     raw = scheduling.merge_sibling_loops(
         tree.raw,

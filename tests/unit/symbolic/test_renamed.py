@@ -21,7 +21,7 @@ from timerl_nb.compiler.symbolic.expression_evaluation import evaluate, variable
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, all_of, eq, ge, minimum, sym
 from timerl_nb.runtime.interpreter.generated_source import Source
 
-# Symbols invented by the compiler under these names would clash with a program's.
+# Compiler-generated symbols of these names would clash with a program's.
 ONCE_OURS = ("v", "value", "turn", "along", "length")
 
 
@@ -70,11 +70,11 @@ def test_a_window_under_a_dynamic_bound(name: str) -> None:
     np.testing.assert_allclose(result["last"], want)
 
 
-# --- the compiler's own names --------------------------------------------------------------------
+# --- the compiler's names ------------------------------------------------------------------------
 
 
 def test_a_dimension_may_have_any_name() -> None:
-    """Each word names a dimension with divisions and remainders; isl reads its own texts of it again."""
+    """Each word names a dimension with divisions and remainders; isl parses its output again."""
     for name in WORDS:
         bound = bound_of(name)
         dims = Dims((Dim(name, bound),))
@@ -87,7 +87,7 @@ def test_a_dimension_may_have_any_name() -> None:
 
 @pytest.mark.parametrize("name", ["t", "e0", "mod", "i0"])
 def test_isl_reads_its_texts_again_where_divisions_have_no_formula(name: str) -> None:
-    """isl names such a division e0, and primes a name in use."""
+    """isl names such a division e0, and adds primes to a used name."""
     dims = Dims((Dim(name, bound_of(name)), Dim("z", "Z")))
     x, y, z = sym(name), sym(f"{name}'"), sym("z")
     some = all_of(ge(z * 2 + y * 3, x), ge(x + 3, z * 2 + y * 3), ge(z * 3 + x, 0))

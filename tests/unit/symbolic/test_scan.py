@@ -1,4 +1,4 @@
-"""Loops that are too much work for isl at once: in parts, or with their guards inside."""
+"""Loop nests too large for one isl call: generated in parts, or with guards inside."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ppo() -> trl.Context:
 
 
 def windows() -> trl.Context:
-    """Acting, and two ways to learn some steps behind it."""
+    """Acting, and two learners some steps later."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, T) = ctx.dims
         s = trl.tensor((), domain=(i, t))
@@ -40,7 +40,7 @@ def windows() -> trl.Context:
 
 
 def visits(node: Node, env: Mapping[str, int]) -> Iterator[tuple[object, ...]]:
-    """What a loop nest runs, frees and moves, in order."""
+    """Return the statements, frees and moves of a loop nest, in order."""
     if isinstance(node, Sequence):
         for part in node.parts:
             yield from visits(part, env)
@@ -86,7 +86,7 @@ def test_the_parts_of_a_nest_do_what_it_does_whole(
 
 
 def count(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The nests that isl makes from now on, one of 1 each."""
+    """Record the nests that isl generates from here on."""
     found: list[int] = []
     nest = scan.Scan._nest
 

@@ -44,7 +44,7 @@ i, t, I, T = map(sym, ("i", "t", "I", "T"))
 WITHIN = {"i": (0, 2), "t": (0, 6), "I": (3, 3), "T": (7, 7)}
 GRID = [dict(zip(("i", "t"), p, strict=True)) | BOUNDS for p in product(range(3), range(7))]
 
-# An expression is drawn together with a Python function that says what it means.
+# An expression is drawn together with a Python function of the same meaning.
 leaves = st.sampled_from(
     [
         (t, lambda e: e["t"]),
