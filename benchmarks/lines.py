@@ -1,8 +1,7 @@
 """Lines of code by package: `python -m benchmarks lines [folder of another checkout]`.
 
 Blank lines, comments and docstrings do not count. Generated files (`widgets/src/models.ts`, the
-built `static`
-folders) are excluded.
+built `static` folders) are excluded.
 """
 
 from __future__ import annotations

@@ -92,10 +92,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Configure the default executor and the cache of a test.
 
     Tests of values, memory and order use the interpreter, which can report them; other tests name
-    XLA. Programs compiled by
-    a test with monkeypatches are not shared with other tests, nor those of tests marked as
-    `cold`. Notebooks are in
-    another folder, and run as for a user.
+    XLA. Programs compiled by a test with monkeypatches are not shared with other tests, nor those
+    of tests marked as `cold`. Notebooks are in another folder, and run as for a user.
     """
     os.environ["XLA_FLAGS"] = XLA_FLAGS
     os.environ["TIMERL_EXECUTOR"] = "interpret"

@@ -16,8 +16,8 @@ from timerl_nb.runtime.jax_backend import random_rules as jax_random
 def eagerly() -> Iterator[None]:
     """Disable jit, except for the rounds of random bits.
 
-    The rounds are a hundred operations, equal in all programs, and would dominate the time
-    without jit.
+    The rounds are a hundred operations, equal in all programs, and would dominate the time without
+    jit.
     """
     encrypt = jax_random.threefry
 

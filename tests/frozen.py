@@ -1,8 +1,7 @@
 """Forty programs with golden results, memory and refusals in `golden/frozen.json`.
 
 They protect refactorings of the compiler. Outputs, parameters and draws never change. Peaks and
-refusals change only
-with a reason in the commit.
+refusals change only with a reason in the commit.
 """
 
 from __future__ import annotations
@@ -251,8 +250,7 @@ def held(x: np.ndarray[Any, Any]) -> dict[str, Any]:
     """Return the golden form of an array.
 
     Discrete arrays are stored in full or as a checksum. Other arrays are stored as some elements
-    and a weighted sum, which
-    detects exchanged elements.
+    and a weighted sum, which detects exchanged elements.
     """
     kind: dict[str, Any] = {"dtype": str(x.dtype), "shape": list(x.shape)}
     if x.dtype.kind in "biu":

@@ -1,8 +1,8 @@
 """Interrupts at every line of the package in the calling thread.
 
 `lines` records the visited lines of a call below a folder. `interrupted` raises KeyboardInterrupt
-at the first visit of
-one of them. Afterwards the owner of a resource must have closed it, or it must be usable.
+at the first visit of one of them. Afterwards the owner of a resource must have closed it, or it
+must be usable.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ def interrupted(
     """Interrupt a call at its first visit of a line; return the interrupt if the call raised it.
 
     A notebook retains the traceback of its last error with all local variables of our functions.
-    The returned interrupt
-    does the same. The variables of the caller's functions are released.
+    The returned interrupt does the same. The variables of the caller's functions are released.
 
     Raises:
         Hangs: The call does not return in time.

@@ -1,8 +1,7 @@
 """Hand-written programs, one per access pattern of the language.
 
-Each function writes a program into an open context and names its outputs. `PATTERNS` maps its
-name to the function,
-the dimensions, and bounds that are small but not degenerate.
+Each function writes a program into an open context and names its outputs. `PATTERNS` maps its name
+to the function, the dimensions, and bounds that are small but not degenerate.
 """
 
 from __future__ import annotations

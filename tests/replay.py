@@ -1,9 +1,8 @@
 """Symbolic replay of a memory plan: checks every read of a layout, statement by statement.
 
-Slots hold names of values instead of values. The replay derives the value of a read from the
-graph alone. It therefore
-detects layouts that overwrite a live value or read the wrong slot. Dynamic bounds and swapped
-values are not covered.
+Slots hold names of values instead of values. The replay derives the value of a read from the graph
+alone. It therefore detects layouts that overwrite a live value or read the wrong slot. Dynamic
+bounds and swapped values are not covered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Create the recordings of `datasets`: `python tests/traces.py ours|torch|jax FILE`.
 
-`torch` and `jax` need the package of that name. Only `ours` imports this project, so that
-PyTorch's file can be made in
-an environment with PyTorch alone.
+`torch` and `jax` need the package of that name. Only `ours` imports this project, so that PyTorch's
+file can be made in an environment with PyTorch alone.
 """
 
 import shutil

@@ -28,9 +28,8 @@ GIVEN = os.environ.setdefault(HANDED_ON, os.environ.get("XLA_FLAGS", ""))
 def devices_of(worker: str) -> int:
     """Return the number of devices of a worker of pytest-xdist such as `gw3`; one without workers.
 
-    One in three workers has two devices, the one that starts with random programs: two devices
-    make tests half as slow
-    again. `TIMERL_TEST_SEED` = 1 exchanges the workers.
+    One in three workers has two devices, the one that starts with random programs: two devices make
+    tests half as slow again. `TIMERL_TEST_SEED` = 1 exchanges the workers.
     """
     number = int(worker.removeprefix("gw")) if worker else 0
     seed = int(os.environ.get(SEED, "0"))
@@ -51,8 +50,7 @@ def dealt(groups: Sequence[Sequence[_Item]], others: Sequence[_Item], count: int
     """Return an order in which each worker starts with different groups.
 
     pytest-xdist gives each worker a contiguous part, and idle workers steal from the end of
-    another's part. Long tests
-    must not come last.
+    another's part. Long tests must not come last.
     """
     left, rest, found = sum(map(len, groups)) + len(others), list(others), list[_Item]()
     for worker in range(count):
@@ -81,8 +79,7 @@ def keep_contexts() -> None:
     """Let each thread lower many programs in one MLIR context.
 
     JAX would create a context per program. Creation and destruction take longer than the rest of
-    lowering one operation,
-    and dropped contexts stay in memory until garbage collection.
+    lowering one operation, and dropped contexts stay in memory until garbage collection.
     """
     lowering = sys.modules.get("jax._src.interpreters.mlir")
     make = getattr(lowering, "make_ir_context", None)
@@ -106,8 +103,8 @@ CALLS = 1 << 20  # of compiled functions; JAX has room for 8,192
 def keep_calls() -> None:
     """Enlarge JAX's cache of fast call paths.
 
-    A full cache drops the newest functions. Their calls then pass through Python, and count as
-    not compiled.
+    A full cache drops the newest functions. Their calls then pass through Python, and count as not
+    compiled.
     """
     calling: Any = sys.modules.get("jax._src.pjit")
     if calling is not None:

@@ -1,8 +1,7 @@
 """Generator of kernel graphs: a network as the kernels that a framework launches layer by layer, for one image.
 
 Convolution, normalisation and activation are one kernel each, as in PyTorch without a compiler. A
-block of
-threads computes 256 elements. No arithmetic is executed.
+block of threads computes 256 elements. No arithmetic is executed.
 """
 
 from __future__ import annotations

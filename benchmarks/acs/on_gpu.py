@@ -3,10 +3,8 @@
 `python -m benchmarks acs gpu [ROUNDS]`. Needs PyTorch with CUDA.
 
 Networks recorded from PyTorch run unchanged. Other recordings have only reads, writes and
-durations: a busy-wait
-kernel on one multiprocessor replaces each of their kernels, with the duration simulated for one
-queue. The
-comparison therefore covers launch order only.
+durations: a busy-wait kernel on one multiprocessor replaces each of their kernels, with the
+duration simulated for one queue. The comparison therefore covers launch order only.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
 `python -m benchmarks.acs.recorded FOLDER NAME …`.
 
 Static networks and rigid bodies need no extra package. Dynamic networks need PyTorch
-(`.venv-torch`). Environment
-steps need Brax (`.venv-peers`), some GiB of memory and up to two minutes of compilation each. The
-recordings are
-stored, so other benchmarks need none of these packages.
+(`.venv-torch`). Environment steps need Brax (`.venv-peers`), some GiB of memory and up to two
+minutes of compilation each. The recordings are stored, so other benchmarks need none of these
+packages.
 """
 
 from __future__ import annotations

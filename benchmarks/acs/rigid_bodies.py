@@ -1,9 +1,8 @@
 """Small rigid-body engine with state-dependent kernels: one kernel per pair of nearby shapes.
 
-Simulates many worlds in parallel, as in reinforcement learning. A pair gets a kernel if it is
-near in any world.
-Contacts are springs with dampers. The arithmetic runs on NumPy; `COSTS` estimates the GPU
-resources of each kernel.
+Simulates many worlds in parallel, as in reinforcement learning. A pair gets a kernel if it is near
+in any world. Contacts are springs with dampers. The arithmetic runs on NumPy; `COSTS` estimates the
+GPU resources of each kernel.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Contact points of two shapes (sphere, capsule, box, ground), vectorised over worlds.
 
 A body is a row `(worlds, 13)`: position, quaternion, velocity, angular velocity. A contact has a
-depth (positive if
-the shapes overlap), the normal from the second shape to the first, and a point. Of several
-contacts, the deepest is
-returned.
+depth (positive if the shapes overlap), the normal from the second shape to the first, and a point.
+Of several contacts, the deepest is returned.
 """
 
 from __future__ import annotations

@@ -80,10 +80,9 @@ _TABLES: Final = {
 def main(*words: str, rounds: int = 5) -> None:
     """Run some sweeps; print tables and findings, and write `runs/collect.csv`.
 
-    "choices" compares the strategy chosen by `trl.collect` with the fastest one. "targets"
-    compares figures with their
-    targets. "learner" trains a PyTorch learner. "fit" fits the cost model to this machine and
-    stores the result.
+    "choices" compares the strategy chosen by `trl.collect` with the fastest one. "targets" compares
+    figures with their targets. "learner" trains a PyTorch learner. "fit" fits the cost model to
+    this machine and stores the result.
 
     Raises:
         SystemExit: No such sweep exists.

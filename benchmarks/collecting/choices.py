@@ -1,9 +1,8 @@
 """Quality of the strategy choice of `trl.collect`: measures all strategies, interleaved, and compares.
 
 A cell counts if the two fastest strategies differ by more than the spread: three quarters of the
-batches of one are
-faster than three quarters of the other's. A choice is right if it is within 5 % of the fastest
-strategy.
+batches of one are faster than three quarters of the other's. A choice is right if it is within 5 %
+of the fastest strategy.
 """
 
 from __future__ import annotations

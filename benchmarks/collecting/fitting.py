@@ -41,8 +41,8 @@ def fit(runs: Sequence[Run], before: Machine, *, overlaps: bool = False) -> Mach
     """Fit machine constants to the measurements by least squares of relative errors.
 
     No constant is negative. Constants without influence on any run are unchanged. If two terms
-    overlap, the larger one
-    counts: the fit guesses it by the current constants, and iterates to a fixed point.
+    overlap, the larger one counts: the fit guesses it by the current constants, and iterates to a
+    fixed point.
     """
     found = before
     decided: Array | None = None

@@ -1,8 +1,8 @@
 """Pure simulation (section 4): the state is S times as large, and each step is repeated C times.
 
-The force follows the pole's lean, and a fallen pole is reset; no randomness, and only the state
-is stored. Tiles
-replace the paper's CUDA version: all steps of some environments run before the next environments.
+The force follows the pole's lean, and a fallen pole is reset; no randomness, and only the state is
+stored. Tiles replace the paper's CUDA version: all steps of some environments run before the next
+environments.
 """
 
 from __future__ import annotations

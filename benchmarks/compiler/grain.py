@@ -1,12 +1,9 @@
 """Cost of the interpreter compared with one jitted call per statement.
 
-Three programs alternate in one process. The first is the interpreter. *statements* is a Python
-loop nest with a jitted
-call per statement, on the buffers of the lowered program, with donated outputs. *bare* repeats
-the interpreter's kernel
-calls with operands recorded from a run. It does no bookkeeping and emits no events, so it is a
-lower bound for
-*statements*.
+Three programs alternate in one process. The first is the interpreter. *statements* is a Python loop
+nest with a jitted call per statement, on the buffers of the lowered program, with donated outputs.
+*bare* repeats the interpreter's kernel calls with operands recorded from a run. It does no
+bookkeeping and emits no events, so it is a lower bound for *statements*.
 """
 
 from __future__ import annotations

@@ -41,8 +41,7 @@ class Recording:
     """Kernel calls of one run as a stand-alone program.
 
     Kernels consume some operands (donation), so recorded operands cannot be reused. Each operand
-    made by an earlier call
-    is taken from the corresponding call of the repetition.
+    made by an earlier call is taken from the corresponding call of the repetition.
     """
 
     def __init__(self, executable: Executable) -> None:

@@ -1,10 +1,8 @@
 """Tiled against untiled simulation of environments whose states exceed the cache.
 
 CartPole's equations for small angles with random actions; each environment has `copies` copies of
-its state. One
-version runs K steps in one call and stores only the last state. The other uses `trl.collect` and
-stores one copy's
-observation per step. All versions alternate in one process.
+its state. One version runs K steps in one call and stores only the last state. The other uses
+`trl.collect` and stores one copy's observation per step. All versions alternate in one process.
 """
 
 from __future__ import annotations

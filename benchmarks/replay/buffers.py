@@ -1,9 +1,8 @@
 """Replay buffers: insert eight rows, draw a batch, update its priorities.
 
 Our buffer and its peers alternate in one process. Rows are CartPole's, or frames of 84 × 84 × 4
-bytes. The peers are
-optional, and the table lists missing ones: cpprb, flashbax, and the uniform buffer of
-Stable-Baselines3.
+bytes. The peers are optional, and the table lists missing ones: cpprb, flashbax, and the uniform
+buffer of Stable-Baselines3.
 """
 
 from __future__ import annotations

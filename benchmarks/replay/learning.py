@@ -1,10 +1,8 @@
 """DQN on CartPole: learning and environment steps per second of our two forms and of peers, interleaved.
 
-All use eight environments, a network of two layers of 64, batches of 64 from 16,000 rows, a
-target network, and one
-learning step per step of all environments. Ours and Stable-Baselines3 draw uniformly. The table
-lists packages that
-are not installed.
+All use eight environments, a network of two layers of 64, batches of 64 from 16,000 rows, a target
+network, and one learning step per step of all environments. Ours and Stable-Baselines3 draw
+uniformly. The table lists packages that are not installed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Threads that move from acting to training (Algorithm 1): both policies on a run with a slow learner.
 
-The table has the policies' decisions, and the seconds per iteration before the first move and
-after the last.
+The table has the policies' decisions, and the seconds per iteration before the first move and after
+the last.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Concurrent training against sequential training: equal blocks and learning steps per second, interleaved.
 
 `serial` does all on one thread: act a block, insert it, draw a batch, learn, update priorities.
-`free` and `exact` are
-modes of `trl.replay.train`. The networks make a block about as long as a learning step; the table
-shows both times.
+`free` and `exact` are modes of `trl.replay.train`. The networks make a block about as long as a
+learning step; the table shows both times.
 """
 
 from __future__ import annotations

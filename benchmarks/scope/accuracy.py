@@ -3,15 +3,11 @@
 CPU time predicted by `rec.corrected()` against uninstrumented CPU time.
 
 Processes alternate: two without recording (their difference is the noise of the machine), and one
-per recorder. The
-recorders are in C, in Python, and one as expensive as the paper's, which makes objects and tuples
-for every call.
-Processes alternate `TURNS` times per round with the same steps, so speed changes of the machine
-affect all. Each process
-calibrates itself by disabled blocks. Rounds continue until the uninstrumented time is known to 3
-%, at most 40. A file
-stores the rounds, and later runs continue from it. RL-Scope (paper 002, appendix C.3) is within
-16 %.
+per recorder. The recorders are in C, in Python, and one as expensive as the paper's, which makes
+objects and tuples for every call. Processes alternate `TURNS` times per round with the same steps,
+so speed changes of the machine affect all. Each process calibrates itself by disabled blocks.
+Rounds continue until the uninstrumented time is known to 3 %, at most 40. A file stores the rounds,
+and later runs continue from it. RL-Scope (paper 002, appendix C.3) is within 16 %.
 
     python -m benchmarks accuracy [--rounds N] [--works a,b] [--file runs/accuracy.jsonl]
 """
@@ -55,8 +51,7 @@ class _Entry:
     """Extra work per call in RL-Scope's style, in addition to ours.
 
     The number of live objects is constant. A growing number would cause rare, long garbage
-    collections, which calibration
-    cannot separate from noise (a fifth of the time of `sums`).
+    collections, which calibration cannot separate from noise (a fifth of the time of `sums`).
     """
 
     frames: Final = [("", 0)]
@@ -245,7 +240,7 @@ def _corrected(rec: Any, cpu: float) -> dict[str, Any]:
 
 
 def floor(rows: Sequence[dict[str, Any]]) -> float:
-    """Return the wider end of the confidence interval of two uninstrumented runs' ratio."""
+    """Return the noise: the largest deviation from 1 in the interval of two uninstrumented runs' ratio."""
     _, low, high = _median([row[BARE[1]]["cpu"] / row[BARE[0]]["cpu"] for row in rows])
     return max(abs(low - 1), abs(high - 1))
 

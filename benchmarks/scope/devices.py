@@ -1,10 +1,8 @@
 """RL-Scope's GPU findings (F.7 to F.9, F.11, C.4) on a simulated GPU with known truth; `on_gpu` uses a real one.
 
 The durations are invented: kernels 2 to 4 µs, launches 9 (workers: 4 and 6), and 12 to 20 µs of a
-backend around
-each. The benchmark therefore checks that recorded figures equal the truth; agreement with the
-paper is by
-construction. The functions for findings accept breakdowns of any recording.
+backend around each. The benchmark therefore checks that recorded figures equal the truth; agreement
+with the paper is by construction. The functions for findings accept breakdowns of any recording.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """RL-Scope's CPU findings (paper 002), reproduced with current libraries.
 
 Operations are inferred, without annotations. PyTorch and JAX, eager and compiled, replace the
-paper's execution
-modes of TensorFlow. Each function states its criterion.
+paper's execution modes of TensorFlow. Each function states its criterion.
 """
 
 from __future__ import annotations

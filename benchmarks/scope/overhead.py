@@ -1,8 +1,8 @@
 """Overhead of recording on the CPU time of whole workloads, without correction.
 
 Several processes per workload alternate. Each runs pairs, recorded and not, in random order. The
-interval is a
-bootstrap of the median over pairs. For comparison: the difference between two unrecorded runs.
+interval is a bootstrap of the median over pairs. For comparison: the difference between two
+unrecorded runs.
 """
 
 from __future__ import annotations

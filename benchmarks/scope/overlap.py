@@ -1,8 +1,7 @@
 """Cost of the overlap analysis of long recordings: CPU seconds, and peak memory of a process.
 
 The track is synthetic: operations of four calls each, spaced like wrapped calls, and random
-kernels. The peak memory
-includes the synthetic data.
+kernels. The peak memory includes the synthetic data.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Simulated machine with GPUs and a controlled clock: a recording with known truth.
 
-It writes the recordings of a recorder and of a tracer; the tracer has a separate clock. It
-computes the truth from
-its own list of intervals, one by one.
+It writes the recordings of a recorder and of a tracer; the tracer has a separate clock. It computes
+the truth from its own list of intervals, one by one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Cost of recording: extra nanoseconds per wrapped call, by recorder.
 
-The wrapped function is almost empty, and so is the body of the annotation. Before each *cold*
-call, 4 MiB are read to
-evict the nearer caches. The figures are medians and quartiles of many rounds; all variants
-alternate.
+The wrapped function is almost empty, and so is the body of the annotation. Before each *cold* call,
+4 MiB are read to evict the nearer caches. The figures are medians and quartiles of many rounds; all
+variants alternate.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """DQN and DDPG in window form, full runs: returns by tenths of the run, and seconds.
 
-The final result is the mean return of episodes that end in the last tenth, with the exploration
-at that time. The
-first run includes compilation and is not timed.
+The final result is the mean return of episodes that end in the last tenth, with the exploration at
+that time. The first run includes compilation and is not timed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Race of several systems on one program: medians and ratios of interleaved rounds.
 
 Each system advances in each round, so disturbances affect all. Resident memory is measured in a
-separate process per
-system. A system of another checkout is written `ours @ ../before`; it runs in a process with that
-checkout's code.
+separate process per system. A system of another checkout is written `ours @ ../before`; it runs in
+a process with that checkout's code.
 """
 
 from __future__ import annotations

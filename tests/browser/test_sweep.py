@@ -51,7 +51,7 @@ def test_a_slider_is_followed_and_swept(watched: Watched, lab: Lab) -> None:
     assert marks.inner_html() != before
     assert page.locator(".trl-memory .trl-note").inner_text() != peak
 
-    # a value without a program is marked at its place, with the reason; what is shown stays
+    # a value without a program is marked at its place, with the reason; the view stays
     slider.press("ArrowRight")
     expect(page.locator(".trl-marks .trl-fails")).to_have_attribute(
         "title", "7: ValueError: seven is not tried", timeout=20_000

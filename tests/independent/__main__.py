@@ -1,10 +1,8 @@
 """`make fuzz`: try many random programs, starting after the last call's.
 
 `python -m tests.independent COUNT [--seed SEED] [--minutes MINUTES]` tries the untried seeds from
-SEED to
-SEED + COUNT - 1. `runs/independent.json` stores the progress. The command prints minimised
-disagreements, and the
-counts at the end.
+SEED to SEED + COUNT - 1. `runs/independent.json` stores the progress. The command prints minimised
+disagreements, and the counts at the end.
 """
 
 from __future__ import annotations

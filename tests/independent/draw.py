@@ -1,10 +1,8 @@
 """Random program generator: `make(seed)`.
 
-Excluded: nested clamps; several clamps, quotients and remainders in one read (isl may take
-hours); in `small`
-programs, gradients through recurrences with slices of themselves (minutes); parameters read at
-other points before
-their update; non-finite values.
+Excluded: nested clamps; several clamps, quotients and remainders in one read (isl may take hours);
+in `small` programs, gradients through recurrences with slices of themselves (minutes); parameters
+read at other points before their update; non-finite values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Programs as plain loops: one dictionary per tensor, filled on demand, point by point.
 
-A `Problem` is a point outside a tensor, a point with no branch or several, or a point that
-depends on itself. The
-compiler must refuse every program with a problem.
+A `Problem` is a point outside a tensor, a point with no branch or several, or a point that depends
+on itself. The compiler must refuse every program with a problem.
 """
 
 from __future__ import annotations

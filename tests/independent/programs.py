@@ -1,8 +1,7 @@
 """Data model of a random program, and its two forms.
 
 A `Node` is an expression at a point, with its text in both forms. A `Statement` assigns a tensor.
-This module computes
-no values.
+This module computes no values.
 """
 
 from __future__ import annotations

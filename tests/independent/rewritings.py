@@ -1,8 +1,7 @@
 """Equivalent rewritings of a program; the compiler must give equal values.
 
 A rewriting changes the statements, names or options of a program, but no value. Each draw has a
-separate stream, so
-reordered statements draw the same numbers.
+separate stream, so reordered statements draw the same numbers.
 """
 
 from __future__ import annotations
@@ -271,8 +270,8 @@ class _Turned(ast.NodeTransformer):
     """Text of a program under another order of dimensions.
 
     Index entries follow the new order of their tensor's domain. Slice axes follow it too, so axes
-    are swapped back after a
-    read of two slices. Domains get a random order, and their arrays are transposed.
+    are swapped back after a read of two slices. Domains get a random order, and their arrays are
+    transposed.
     """
 
     def __init__(self, program: Program, dims: tuple[str, ...], random: Random) -> None:
@@ -327,8 +326,7 @@ def turned(program: Program, random: Random) -> tuple[str, tuple[str, ...]]:
     """Return the text of a program with its dimensions in another order, and this order.
 
     Draws count points in the order of dimensions, parameters update along it, and a dynamic bound
-    ends the last dimension.
-    Such programs are unchanged.
+    ends the last dimension. Such programs are unchanged.
     """
     kept = any(isinstance(s, Draw) or _steps_along_two(s) for s in program.statements)
     dims = program.dims

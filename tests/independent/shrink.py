@@ -28,7 +28,7 @@ def shrunk(
 
 
 def candidates(program: Program) -> Iterator[Program]:
-    """Yield smaller programs, the smallest first."""
+    """Yield smaller programs, those with the largest omissions first."""
     if program.options:
         yield replace(program, options={})
         for name in program.options:

@@ -1,8 +1,7 @@
 """Comparison of a compiled program with its loops: values, gradients, updates, and refusals.
 
 Compiled values are float32, those of the loops float64. A second run of the loops with perturbed
-values estimates the
-rounding error, so that results close to a tie are skipped.
+values estimates the rounding error, so that results close to a tie are skipped.
 """
 
 from __future__ import annotations

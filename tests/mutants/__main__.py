@@ -1,12 +1,9 @@
 """`make mutants`: do the tests detect injected mistakes of the compiler?
 
 `python -m tests.mutants [COUNT] [--seed SEED] [--minutes MINUTES] [--only PREFIX]` injects the
-mistakes of `behaviours`,
-and COUNT small random changes, one at a time in copies of the tree. It then runs the tests that
-cover the change.
-`runs/mutants` stores the results, so an interrupted call is resumed. Changed files, and survivors
-after a change of the
-tests, are tried again.
+mistakes of `behaviours`, and COUNT small random changes, one at a time in copies of the tree. It
+then runs the tests that cover the change. `runs/mutants` stores the results, so an interrupted call
+is resumed. Changed files, and survivors after a change of the tests, are tried again.
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ def drawn(texts: Mapping[str, str], groups: Mapping[str, str], seed: int) -> Ite
     """Return mutants of files in a seeded order, at first one per line.
 
     The order is stable: a mutant's position depends on its line and the seed. Groups are
-    proportional to their number of
-    mutants, with a minimal share per group and a maximal share per file.
+    proportional to their number of mutants, with a minimal share per group and a maximal share per
+    file.
     """
     queues: dict[str, list[Mutant]] = {group: [] for group in groups.values()}
     for file, text in texts.items():

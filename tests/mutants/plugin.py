@@ -1,8 +1,7 @@
 """Pytest plugin of the tool in a copy of the tree: `-p tests.mutants.plugin`.
 
 It records the first failing test, or coverage and duration per test. It injects the mutant of
-`behaviours` named by an
-environment variable.
+`behaviours` named by an environment variable.
 """
 
 from __future__ import annotations

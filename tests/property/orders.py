@@ -1,9 +1,8 @@
 """Random valid execution orders without isl (semantics.md §10).
 
-For small bounds, every point of every statement is listed, and its operands are found by
-evaluating index expressions.
-A random topological order becomes a program without loops. Every value is freed after its last
-reader in that order.
+For small bounds, every point of every statement is listed, and its operands are found by evaluating
+index expressions. A random topological order becomes a program without loops. Every value is freed
+after its last reader in that order.
 """
 
 from __future__ import annotations

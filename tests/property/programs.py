@@ -1,8 +1,7 @@
 """Random programs over the access patterns of the language.
 
 A program is drawn as a list of small decisions, so that Hypothesis shrinks it to few equations.
-Values are bounded
-(tanh after products and recurrences), so that executors' results are comparable.
+Values are bounded (tanh after products and recurrences), so that executors' results are comparable.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Random valid recurrences over one or two dimensions with a legal execution order.
 
-A recurrence is data: index expressions as texts, evaluated by `build` on symbols and by `order`
-on integers. `order`
-walks the points one by one, so a recurrence is valid if and only if `order` returns an order.
+A recurrence is data: index expressions as texts, evaluated by `build` on symbols and by `order` on
+integers. `order` walks the points one by one, so a recurrence is valid if and only if `order`
+returns an order.
 """
 
 from __future__ import annotations

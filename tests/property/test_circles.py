@@ -1,8 +1,7 @@
 """Random equations with possible cycles: each is evaluated, or refused with the cycle shown.
 
-The reference does not use the graph, so it can judge. A refused program has a value that depends
-on itself at the
-bounds named by the error. A compiled program has the reference's values.
+The reference does not use the graph, so it can judge. A refused program has a value that depends on
+itself at the bounds named by the error. A compiled program has the reference's values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Out-of-order execution of random kernel streams: same bytes as in order, for every dependence finder.
 
-A kernel computes each written byte from all its reads. It reads at its start and writes at its
-end; random choices
-decide the next start or end.
+A kernel computes each written byte from all its reads. It reads at its start and writes at its end;
+random choices decide the next start or end.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """`make torture`: stress tests of long runs.
 
 `python -m tests.torture [PART …] [--seed SEED] [--minutes MINUTES] [--folder FOLDER]` runs each
-part in a separate
-process with a time limit, and resumes interrupted calls. It prints failures and a table.
-`table.json` in the folder
-(build/torture by default) has the same data.
+part in a separate process with a time limit, and resumes interrupted calls. It prints failures and
+a table. `table.json` in the folder (build/torture by default) has the same data.
 """
 
 from __future__ import annotations

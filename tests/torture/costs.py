@@ -1,8 +1,7 @@
 """Cost of saving: milliseconds, MiB, and the share of an iteration.
 
 Iterations with and without saving alternate within one process, so both see the same machine.
-Figures are medians; the
-sizes are the README's.
+Figures are medians; the sizes are the README's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Disk failures at every call: clear errors, an intact last save, and resumable runs.
 
 Python's system calls fail by injection (`disk`). A full disk is also simulated by the system's
-limit on file sizes. A
-read-only folder is tested as well; root does so in a script.
+limit on file sizes. A read-only folder is tested as well; root does so in a script.
 """
 
 from __future__ import annotations

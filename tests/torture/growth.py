@@ -20,8 +20,7 @@ class Growth:
     """Resident memory after every try.
 
     Before each measurement, C's allocator returns its cached memory. The cached amount depends on
-    fragmentation, and levels
-    off after some hundred tries.
+    fragmentation, and levels off after some hundred tries.
 
     Attributes:
         resident: MiB after each try.

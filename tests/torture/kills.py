@@ -1,8 +1,7 @@
 """`kill -9` at random moments: a run, resumed again and again, ends with the same bits.
 
-Kills hit any phase of a process (import, compilation, loading, training), or training alone, or
-the writing of a state.
-The folder shows afterwards which phase was hit.
+Kills hit any phase of a process (import, compilation, loading, training), or training alone, or the
+writing of a state. The folder shows afterwards which phase was hit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Recordings of processes killed at a random moment: only the last event may be lost.
 
 One or five processes of two threads call a wrapped function inside operations, and count calls in
-separate files. All
-processes are killed at the same moment. The recording must contain every counted call.
+separate files. All processes are killed at the same moment. The recording must contain every
+counted call.
 """
 
 from __future__ import annotations

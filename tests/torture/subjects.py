@@ -1,8 +1,7 @@
 """The stress-tested programs. As a script: one process of a run, started, resumed or uninterrupted.
 
 `python -m tests.torture.subjects NAME TURNS SEED RESULT [FOLDER EVERY]` writes the results to the
-file RESULT. With a
-folder it saves there, and resumes an existing run.
+file RESULT. With a folder it saves there, and resumes an existing run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Repeated switching of an explorer's options: memory is stable.
 
-Messages arrive as from the page, and every trait is computed. The cache that makes switches fast
-is bounded; the tries
-cycle through all switches.
+Messages arrive as from the page, and every trait is computed. The cache that makes switches fast is
+bounded; the tries cycle through all switches.
 """
 
 from __future__ import annotations

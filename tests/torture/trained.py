@@ -3,10 +3,8 @@
 As a script: a sequence of processes, and an uninterrupted reference run.
 
 `python -m tests.torture.trained FOLDER KILLS SEED TURNS` prints JSON: the number of kills during
-training and saving, and
-whether the final bits equal the reference's. Each process is forked from one that has imported
-all modules without
-starting JAX.
+training and saving, and whether the final bits equal the reference's. Each process is forked from
+one that has imported all modules without starting JAX.
 """
 
 from __future__ import annotations

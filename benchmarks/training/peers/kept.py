@@ -1,8 +1,7 @@
 """Hand-optimised limit: acting stores the activations for learning, and gradients are explicit.
 
 Learning runs over the whole batch or in tiles of steps. With `recompute`, only observations are
-stored, and each
-tile's activations are recomputed.
+stored, and each tile's activations are recomputed.
 """
 
 from __future__ import annotations

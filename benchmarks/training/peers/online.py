@@ -1,9 +1,8 @@
 """n-step REINFORCE during acting, by hand: learns from steps n iterations old, then discards them.
 
 `iteration` is the usual code: a scan that stores n steps, differentiates the oldest and masks the
-ends. `rings`
-follows our schedule, the hand-optimised limit: ring buffers of activations, peeled loops,
-explicit gradients.
+ends. `rings` follows our schedule, the hand-optimised limit: ring buffers of activations, peeled
+loops, explicit gradients.
 """
 
 from __future__ import annotations

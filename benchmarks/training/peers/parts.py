@@ -37,8 +37,8 @@ def start(work: Work, seed: int = 0) -> Carry:
 def of_ours(params: Mapping[str, Array]) -> Params:
     """Rename our program's parameters (or gradients) to the names used here.
 
-    JAX orders dictionaries by key. With the heads before the layers, XLA plans a fifth more
-    memory for S.
+    JAX orders dictionaries by key. With the heads before the layers, XLA plans a fifth more memory
+    for S.
     """
     names = {"trunk": "layer", "actor": "mean", "critic": "value"}
     parts = {name: name.split(".", 1) for name in params}

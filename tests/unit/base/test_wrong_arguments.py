@@ -1,8 +1,7 @@
 """Wrong arguments of every public function and class: they work, or raise an error with a remedy.
 
-Python's errors about the call itself (wrong signature, abstract class) are accepted: no function
-of ours has run. NumPy
-reports arrays used as flags.
+Python's errors about the call itself (wrong signature, abstract class) are accepted: no function of
+ours has run. NumPy reports arrays used as flags.
 """
 
 from __future__ import annotations

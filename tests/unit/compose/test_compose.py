@@ -59,7 +59,7 @@ def published() -> Table:
 
 
 def links() -> Links:
-    """Return links with bandwidths in GB/s (in the paper's code per ms) and latencies in ms."""
+    """Return links; the table has latencies in ms and bandwidths in GB per ms."""
     given = {
         ("CPU", "CPU"): (0.002, 0.032),
         ("CPU", "GPU1"): (1, 0.016),

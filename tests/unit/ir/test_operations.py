@@ -1,8 +1,7 @@
 """Operations on axes: value, gradient, batches and varying lengths, in one table each.
 
 Values are compared with JAX's functions, gradients with finite differences of the float64
-reference, and runs under all
-passes with the reference.
+reference, and runs under all passes with the reference.
 """
 
 from __future__ import annotations
@@ -379,7 +378,7 @@ LENGTHS: dict[str, Make] = {
 
 @pytest.mark.parametrize("count", [4, 5000])
 def test_of_values_for_one_position_the_last_stays(count: int) -> None:
-    """Devices may write in any order, so the program makes positions unique before a parallel scatter."""
+    """Devices may write in any order, so no two scattered positions may be equal except on a CPU."""
     rng = np.random.default_rng(count)
     at = rng.integers(-2, 12, count).astype(np.int32)
     values = rng.normal(size=(count, 3)).astype(np.float32)

@@ -1,8 +1,7 @@
 """Every function of the language compared with NumPy: values, types, special numbers, gradients.
 
 `WORDS` has a row per public function and method that computes something. `ELSEWHERE` names the
-tests of the others.
-`docs/reference/operations.md` has a line for each.
+tests of the others. `docs/reference/operations.md` has a line for each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Pages of docs/: Python blocks print the text below them; links and names exist.
 
-All `python` blocks of a page run in one namespace. A following `text` block is the expected
-output;
+All `python` blocks of a page run in one namespace. A following `text` block is the expected output;
 `pytest --update-golden` rewrites it.
 """
 
