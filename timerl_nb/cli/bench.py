@@ -19,7 +19,9 @@ _EXAMPLES: Final = """  timerl bench                 three workloads against han
 def main(words: Sequence[str]) -> int:
     """Run `timerl bench`."""
     parser = Parser(
-        "bench", "Run the benchmarks of a checkout; docs/explanation/benchmarks.md describes them.", _EXAMPLES
+        "bench",
+        "Run the benchmarks of a checkout; docs/explanation/benchmarks.md describes them.",
+        _EXAMPLES,
     )
     parser.add_argument(
         "words", nargs="*", help="arguments of the benchmarks, such as the name of one"
