@@ -11,6 +11,7 @@ import numpy as np
 
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.options import Options
+from timerl_nb.base.public_names import list_public
 from timerl_nb.base.runtime_events import Recorder
 from timerl_nb.compiler.language.foreign_names import PROGRAM, all_asked, expect_type, missing
 from timerl_nb.compiler.passes.pass_pipeline import Pipeline
@@ -44,6 +45,33 @@ from timerl_nb.runtime.interpreter.interpreter import Instruction
 from timerl_nb.runtime.run_protocol import RunProtocol
 
 
+@list_public(
+    "ast",
+    "bounds",
+    "collector",
+    "executable",
+    "execute",
+    "explore",
+    "export_html",
+    "fused",
+    "memory",
+    "options",
+    "pdg",
+    "pipeline",
+    "resume",
+    "schedule",
+    "scope",
+    "seeds",
+    "stages",
+    "start",
+    "step",
+    "stores",
+    "tuning",
+    "turns",
+    "warnings",
+    "with_bounds",
+    "with_options",
+)
 @all_asked
 class Program(StageArtifacts):
     """A compiled program, made by `ctx.compile`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 from types import ModuleType
@@ -45,3 +46,15 @@ def test_modules_of_the_compiler_are_not_listed() -> None:
 def test_what_pages_and_lessons_write_is_listed() -> None:
     written = {name for page in PAGES for name in re.findall(r"\btrl\.(\w+)", page.read_text())}
     assert written - {*dir(trl)} == set()
+
+
+def test_objects_list_their_public_interface() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        ctx.output("s", trl.data([1.0, 2.0], domain=t).sum(over=t))
+    program = ctx.compile({T: 2})
+    for value in (ctx, program, program.memory):
+        names = [name for name in dir(value) if not name.startswith("_")]
+        assert 10 < len(names) < 40, type(value)
+        for name in names:
+            inspect.getattr_static(value, name)

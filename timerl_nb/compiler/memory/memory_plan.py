@@ -12,6 +12,7 @@ from typing import Any
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.errors import Origin, point_text
 from timerl_nb.base.graphviz_text import FUSED, SOURCE, Dot
+from timerl_nb.base.public_names import list_public
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_text import about
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Tensor
@@ -41,6 +42,26 @@ from timerl_nb.compiler.scheduling.statements import Statements
 from timerl_nb.compiler.symbolic.dimensions import Domain, bounds_text
 
 
+@list_public(
+    "bounds",
+    "buffers",
+    "constants",
+    "donations",
+    "find",
+    "holders",
+    "needed",
+    "peak",
+    "saved_by",
+    "shares",
+    "sizes",
+    "stores",
+    "swaps",
+    "temporaries",
+    "timeline",
+    "to_dot",
+    "to_json",
+    "to_svg",
+)
 class MemoryPlan(Inspectable):
     """Stores, lifetimes and the predicted memory use under actual bounds.
 
