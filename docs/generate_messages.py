@@ -28,7 +28,7 @@ KINDS = {
 INTRODUCTION = """# Errors and warnings
 
 Every error is a `trl.errors.TimeRLError`. Its text has four parts: the problem, the line of your program, the evidence
-(a sample point, the shapes or the legal values), and a remedy after "What to do". This page lists the problem and the
+(a sample point, the shapes or the legal values), and a remedy. This page lists the problem and the
 remedy of each message by its class. An ellipsis (…) is a value from your program.
 """
 
@@ -87,7 +87,7 @@ def page() -> str:
         for message in sorted(kinds[kind]):
             line = f"- {escape(message.text)}"
             if message.remedy.strip("… "):
-                line += f"\n  *What to do:* {escape(message.remedy)}"
+                line += f"\n  *Remedy:* {escape(message.remedy)}"
             if line not in seen:
                 seen.add(line)
                 parts.append(line)

@@ -9,7 +9,6 @@ import pytest
 from tests.prose import Figures, message_sentences, read_path
 
 ROOT = Path(__file__).parents[1]
-pytestmark = pytest.mark.xfail(reason="texts are being rewritten", strict=False)
 GROUPS = [ROOT / "timerl_nb" / name for name in ("compiler", "runtime", "scope")]
 
 
@@ -48,7 +47,7 @@ def test_text_is_plain(path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("path", packages(), ids=name)
+@pytest.mark.parametrize("path", [p for p in packages() if p.parent.name == "timerl_nb"], ids=name)
 def test_messages_are_plain(path: Path) -> None:
     rows = read_path(path, message_sentences)
     excesses = Figures.of_sentences(one for _, _, one in rows).excesses()

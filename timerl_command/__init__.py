@@ -1,7 +1,7 @@
 """The command `timerl`: prints help without delay, and imports the library only to run a command.
 
-This package is separate from `timerl_nb`, because importing any module of `timerl_nb` imports all of it,
-including JAX and isl, which takes seconds.
+This package is separate from `timerl_nb`, because an import from `timerl_nb` also imports JAX
+and isl, and takes seconds.
 """
 
 from __future__ import annotations

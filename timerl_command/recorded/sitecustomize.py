@@ -1,7 +1,8 @@
-"""Python runs this as it starts where `timerl scope run` has put its folder ahead: the process joins the recording.
+"""Start-up module of recorded Python processes.
 
-So unchanged scripts are recorded, and the Python processes that they start, however they do. The library itself
-would take a second to import; only the recorder is, beside a package that is not there yet.
+`timerl scope run` puts this folder first on the module search path. Python imports `sitecustomize` at start-up, so the
+script and all of its child processes join the recording without changes. Only the recorder is imported: the whole
+library would take a second.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ def _join(told: str) -> None:
     try:
         joining = importlib.import_module("timerl_nb.scope.recording.process_joining")
     finally:
-        for name in bare:  # who imports the library has all of it
+        for name in bare:  # a later import of the library must run in full
             sys.modules.pop(name, None)
     joining.join(told)
 

@@ -1,4 +1,4 @@
-"""Checks that a kernel accesses only the memory that it declares."""
+"""Check of the accesses of a kernel against its declaration."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _place(value: Any) -> object:
         return id(value)
     try:
         return _ranges(value)
-    except ShapeError:  # a view of memory that has moved
+    except ShapeError:  # a view of moved memory
         return None
 
 

@@ -29,8 +29,8 @@ class Graph:
 
     Attributes:
         kernels: the kernels of the stream.
-        upstream: for each kernel, the kernels that it depends on.
-        downstream: for each kernel, the kernels that depend on it.
+        upstream: for each kernel, its upstream kernels.
+        downstream: for each kernel, its downstream kernels.
         construction: the duration of the dependence analysis in µs.
 
     Example:

@@ -78,7 +78,7 @@ class _Launcher:
 
         Args:
             kernel: the kernel.
-            upstream: the results of this method for the kernels that it depends on.
+            upstream: the results of this method for its upstream kernels.
 
         Returns:
             The number of the CUDA stream, and an event after the kernel.

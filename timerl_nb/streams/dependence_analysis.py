@@ -81,7 +81,7 @@ def _meet(some: tuple[Segment, ...], others: tuple[Segment, ...]) -> bool:
 
 
 class _Few:
-    """Segments of a buffer that were read and written, compared one by one with a new segment.
+    """Segments of a buffer, read or written, compared one by one with a new segment.
 
     Each has a list with its kernel's bit, which becomes 0 when the kernel has run.
     """

@@ -1,4 +1,4 @@
-"""Kernel declarations: the memory that a kernel reads and writes, and the decorator `trl.kernel`. Source: [ACS]
+"""Kernel declarations: the memory of a kernel's reads and writes, and the decorator `trl.kernel`. Source: [ACS]
 §IV-A, Figs. 16 and 17.
 """
 
@@ -38,7 +38,7 @@ class Kernel:
         nbytes: the bytes read and written.
         registers: the registers per thread.
         keep: objects that must stay alive until the kernel has run.
-        line: the user's line that launched it.
+        line: the user's line of the launch.
         op_ids: the operations of a recorded program that it computes.
 
     Example:
@@ -335,7 +335,7 @@ def kernel(
             read) JAX, `trl.streams.segment(...)`, `trl.streams.ANY`, or lists and mappings of these; or a
             function from the call's arguments to such memory, `get_addresses` in the paper. A kernel without
             both may access all memory, and therefore runs alone.
-        blocks: the number of thread blocks on a GPU, or a function of the arguments that returns it; for
+        blocks: the number of thread blocks on a GPU, or a function of the arguments; for
             simulations.
 
     Returns:

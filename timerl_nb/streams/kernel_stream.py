@@ -21,7 +21,7 @@ from timerl_nb.streams.simulator.gpu_constants import RTX3070, Gpu, by_name
 
 
 def upstream_of(kernels: Sequence[Kernel]) -> tuple[tuple[int, ...], ...]:
-    """Return, for each kernel, the earlier kernels that it depends on; some dependences implied by others are
+    """Return, for each kernel, its upstream kernels; some dependences implied by others are
     omitted.
     """
     found = finder("auto")
@@ -54,7 +54,7 @@ class Stream(Inspectable):
 
     @cached_property
     def edges(self) -> tuple[tuple[int, ...], ...]:
-        """For each kernel, the positions of the kernels that it depends on. Some dependences implied by others
+        """For each kernel, the positions of its upstream kernels. Some dependences implied by others
         are omitted.
         """
         return upstream_of(self.kernels)

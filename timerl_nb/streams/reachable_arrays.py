@@ -1,4 +1,4 @@
-"""Search for the arrays that a kernel can reach: through its arguments, their contents, and the variables in its
+"""Search for the arrays in reach of a kernel: through its arguments, their contents, and the variables in its
 code.
 """
 
@@ -28,7 +28,7 @@ _LEAVES: Final = str, bytes, int, float, complex, type, type(None), np.generic, 
 
 @dataclass(frozen=True)
 class ReachableMemory:
-    """Memory that a kernel can reach.
+    """Reachable memory of a kernel.
 
     Attributes:
         name: its expression in the user's code; "" if only `reads` or `writes` return it.
@@ -44,7 +44,7 @@ class ReachableMemory:
 
 
 def reachable(kernel: Kernel) -> list[ReachableMemory]:
-    """Return the memory that a kernel can reach; an array occurs once per name."""
+    """Return the reachable memory of a kernel; an array occurs once per name."""
     call = kernel.run
     found: list[ReachableMemory] = []
     if isinstance(call, functools.partial):

@@ -25,9 +25,9 @@ class Launch:
     Attributes:
         kernel: the position of the kernel in the stream.
         name: the name of the kernel.
-        line: the user's line that launched it.
+        line: the user's line of the launch.
         op_ids: the operations of a recorded program.
-        lane: the stream that ran it.
+        lane: its stream.
         slot: its slot in the window; -1 without a window.
         upstream: the kernels that it had to wait for when it entered the window.
         entered, started, ended: the times of its entry into the window, start and end.
@@ -79,7 +79,7 @@ class Report(Inspectable):
     Attributes:
         how: the strategy.
         size: the number of slots in the window; 0 without a window.
-        streams: the number of streams, which limits the number of concurrent kernels.
+        streams: the number of streams, an upper limit for concurrent kernels.
         us: the time from the submission of the first kernel to the end of the last one, in µs.
         launches: the executions in the order of their ends; only the last ones of a long run.
         count: the number of kernels.

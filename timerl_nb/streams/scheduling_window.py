@@ -19,7 +19,7 @@ _LARGEST: Final = 1 << 20  # maximal number of slots
 class SchedulingWindow:
     """Slots for kernels, each of which waits for its upstream slots.
 
-    A kernel never depends on one outside the window: kernels that have left have run, and later kernels enter
+    A kernel never depends on one outside the window: kernels outside have run, and later kernels enter
     later.
 
     Attributes:

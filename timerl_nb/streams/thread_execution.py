@@ -93,7 +93,7 @@ class Threads:
         self._news: SimpleQueue[None] = SimpleQueue()  # wakes the submitter
         self._lock = Lock()
         self._idle = self._busy = 0  # numbers of workers
-        self._entered = window.count  # number of kernels that have entered
+        self._entered = window.count  # number of entered kernels
         self._completed = 0
         self._wants: Literal["", "room", "end"] = ""  # the condition that the submitter waits for
         self._closing = self._stopped = False  # the threads end; no further kernel starts

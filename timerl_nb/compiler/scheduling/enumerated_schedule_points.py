@@ -60,7 +60,7 @@ class Clock:
             raise BoundsError(
                 f"the program executes statements at {count:,} points, too many to plan its memory, "
                 "and its iterations have no known steady state.",
-                hint=f"choose smaller bounds, or vectorise the statements over ({over}), which have "
+                hint=f"choose smaller bounds, or vectorise the statements over ({over}). They have "
                 "the most points.",
             )
         exact = {name: (value, value) for name, value in bounds.items()}

@@ -21,7 +21,7 @@ def check_process() -> None:
     if _parents:
         raise ExecutionError(
             f"this process was forked from process {_parents[0]} after JAX had started there, so it cannot "
-            "compute: JAX would wait forever for threads that it lacks.",
+            "compute: JAX would wait forever for missing threads.",
             hint='start worker processes by "spawn" instead: multiprocessing.get_context("spawn"), '
             'ProcessPoolExecutor(mp_context=…), DataLoader(…, multiprocessing_context="spawn"). Or let '
             "the workers only prepare arrays, and run programs in the parent process.",

@@ -92,8 +92,8 @@ def _call_vmapped(
             f"{attrs.name} cannot run in a kernel: {type(error).__name__}: {first_line(error)}",
             origin=op.origin,
             evidence=f"raised at {Path(frame.filename).name}:{frame.lineno}: {frame.line}",
-            hint="write it with operations that jax.vmap can batch, or call it by trl.udf, which runs it on "
-            "the host.",
+            hint="write it with operations that have a batching rule for jax.vmap, or call it on the host by "
+            "trl.udf.",
         ) from error
 
 

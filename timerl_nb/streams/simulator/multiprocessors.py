@@ -22,8 +22,8 @@ from timerl_nb.streams.simulator.gpu_constants import WARPS, Gpu
 @dataclass(slots=True)
 class _Started:
     index: int
-    waiting: int  # blocks that have not started
-    left: int  # blocks that have not ended
+    waiting: int  # blocks not yet started
+    left: int  # blocks not yet ended
     microseconds: float
     registers: int  # registers per block
     then: Callable[[int], None]
@@ -60,7 +60,7 @@ class Processors:
         self._registers = [gpu.registers] * gpu.processors
         self._queue = deque[_Started]()
         self._waves: list[tuple[float, int, _Started, list[int]]] = []
-        self._began = 0  # number of waves that have started
+        self._began = 0  # number of started waves
         self._plan = 0  # number of the valid plan; older planned ends are ignored
         self._resident = 0
         self._rate = 1.0
