@@ -36,7 +36,7 @@ test: export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/pycache
 endif
 test: setup  ## set up, and run every check and test
 	@$(MAKE) --no-print-directory -j2 check collected
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --some --ignore tests/test_layers.py
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --some --ignore tests/test_layers.py --ignore tests/test_prose.py
 
 setup: $(STAMP) $(BUILT)  ## make the virtual environment, from the lock file, and the widgets' bundles
 
@@ -74,7 +74,7 @@ types:
 
 layers:
 	@$(BIN)/python widgets/bundle.py check
-	@$(BIN)/pytest -o addopts=-q tests/test_layers.py
+	@$(BIN)/pytest -o addopts=-q tests/test_layers.py tests/test_prose.py
 
 # Ahead of the workers, each of which would else translate all sources anew where none has done so.
 collected: setup

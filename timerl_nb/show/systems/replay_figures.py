@@ -116,6 +116,13 @@ def mapping(table: Table, links: Links, form: Literal["prose", "published"] = "p
 
     Raises:
         CallError: `table` is not a table of latencies.
+
+    Example:
+        >>> algorithms = {"8": trl.replay.Dqn("CartPole-v1", hidden=(8,))}
+        >>> small = dict(inserted=4, actors=0, capacity=100, rounds=2)
+        >>> sweep = trl.compose.sweep(algorithms, ["CPU"], batch=[4], **small)
+        >>> (table, links), = sweep.tables.values()
+        >>> figure = trl.show.mapping(table, links)
     """
     expect_type(
         table, Table, "a table of latencies", "trl.compose.measure(…) gives one, with its links."
