@@ -10,8 +10,9 @@ import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 Picture = Callable[[Any], str]
 _PICTURES: dict[type, Picture] = {}
 
@@ -94,3 +95,17 @@ class Inspectable(Displayed):
             if cls in _PICTURES:
                 return _PICTURES[cls](self)
         raise LookupError(f"no picture is registered for {type(self).__name__}")
+
+
+def list_public(*names: str) -> Callable[[type[T]], type[T]]:
+    """Return a class decorator: `dir()` of an instance lists `names` and the special methods only.
+
+    Other attributes are for the library's own modules.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        special = [name for name in dir(cls) if name.startswith("__")]
+        type.__setattr__(cls, "__dir__", lambda self: sorted([*special, *names]))
+        return cls
+
+    return decorate

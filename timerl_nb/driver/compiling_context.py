@@ -19,7 +19,6 @@ from timerl_nb.base.errors import (
     user_origin,
 )
 from timerl_nb.base.options import Options
-from timerl_nb.base.public_names import list_public
 from timerl_nb.compiler.ir.analysis.needed_points import restrict_to_needed
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
@@ -44,19 +43,6 @@ from timerl_nb.driver.program_hooks import made_known
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 
 
-@list_public(
-    "before",
-    "compile",
-    "debug",
-    "dims",
-    "evaluate",
-    "output",
-    "outputs",
-    "parameters",
-    "pdg",
-    "policy",
-    "region",
-)
 @all_asked
 class Context(Frontend):
     """Symbolic dimensions, and a program over them.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from timerl_nb.base.display_registry import list_public
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.options import Options
-from timerl_nb.base.public_names import list_public
 from timerl_nb.base.runtime_events import Recorder
 from timerl_nb.compiler.language.foreign_names import PROGRAM, all_asked, expect_type, missing
 from timerl_nb.compiler.passes.pass_pipeline import Pipeline

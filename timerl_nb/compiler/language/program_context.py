@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final, Self
 
+from timerl_nb.base.display_registry import list_public
 from timerl_nb.base.errors import (
     BranchError,
     DomainError,
@@ -68,6 +69,19 @@ def current() -> Context:
     return found
 
 
+@list_public(
+    "before",
+    "compile",
+    "debug",
+    "dims",
+    "evaluate",
+    "output",
+    "outputs",
+    "parameters",
+    "pdg",
+    "policy",
+    "region",
+)
 class Context:
     """Symbolic dimensions, outermost first, and the program written over them.
 

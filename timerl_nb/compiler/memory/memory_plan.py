@@ -9,10 +9,9 @@ from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
-from timerl_nb.base.display_registry import Inspectable
+from timerl_nb.base.display_registry import Inspectable, list_public
 from timerl_nb.base.errors import Origin, point_text
 from timerl_nb.base.graphviz_text import FUSED, SOURCE, Dot
-from timerl_nb.base.public_names import list_public
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_text import about
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Tensor
