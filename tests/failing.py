@@ -48,11 +48,11 @@ def failing(
     lowered = program.executable.xla_program
     if lowered is not None:
         ready = lowered.callables
-        lowered.__dict__["ready"] = (*ready[:-1], breaks(ready[-1], lambda args: args[0]))
+        lowered.__dict__["callables"] = (*ready[:-1], breaks(ready[-1], lambda args: args[0]))
         try:
             yield lost
         finally:
-            lowered.__dict__["ready"] = ready
+            lowered.__dict__["callables"] = ready
         return
     learns = max(program.executable.kernels.values(), key=lambda kernel: len(kernel.taken))
 

@@ -183,8 +183,8 @@ def test_positions(name: str) -> None:
     POSITIONS[name]([])
     for wrong, said in (
         ([True, False], "flatnonzero"),
-        ([4, 0], "none of 4"),
-        ([-1, 0], "none of 4"),
+        ([4, 0], "out of range for 4 entries"),
+        ([-1, 0], "out of range for 4 entries"),
         (np.array([2**63, 0], np.uint64), "integers"),
     ):
         with pytest.raises(TimeRLError, match=said):

@@ -184,7 +184,7 @@ def test_workers_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text("open('imported', 'w').close()\nraise SystemExit(7)\n")
     command = [sys.executable, "-P", "-c", _CHILD, _ROOT, "resume", "nowhere"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and "no folder nowhere" in done.stderr
+    assert done.returncode == 1 and "the folder nowhere does not exist" in done.stderr
     assert not (tmp_path / "imported").exists()
 
 
@@ -202,4 +202,4 @@ except trl.errors.DrawingError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "bytes of addresses" in done.stdout and "ulimit -v" in done.stdout
+    assert "the address space is limited" in done.stdout and "ulimit -v" in done.stdout

@@ -218,7 +218,7 @@ def test_integers_that_fit_into_the_space_are_kept(how: str, spaces: tuple[str, 
 
 
 def test_processes_tell_of_numbers_that_become_infinite() -> None:
-    with pytest.warns(TimeRLWarning, match="observations: .* infinite"):
+    with pytest.warns(TimeRLWarning, match="observations exceed .* infinite"):
         obs = narrow(HUGE, "processes", "float32")
     assert obs.tolist() == [[np.inf, 5]]
 

@@ -151,7 +151,7 @@ def test_all_commands_are_there_and_explain_themselves(capsys: pytest.CaptureFix
     [
         ([], "train     train a built-in algorithm"),
         (["trian"], "did you mean 'train'?"),
-        (["train"], "reinforce    REINFORCE (Williams 1992)"),
+        (["train"], "reinforce    REINFORCE with Monte-Carlo or n-step returns"),
         (["train", "reinforc"], "did you mean 'reinforce'?"),
         (["train", "reinforce", "--step", "5"], "did you mean '--steps'?"),
         (["train", "reinforce", "--steps", "five"], "'five' is not an integer or none"),
@@ -281,7 +281,7 @@ def test_a_run_is_kept_stopped_and_gone_on_with(
         assert main(words) == 130
     said = capsys.readouterr().out
     turn = manifest(folder)["turn"]
-    assert f"stopped and saved after turn {turn} of 20; `timerl resume here` goes on" in said
+    assert f"stopped and saved after turn {turn} of 20; `timerl resume here` continues" in said
     assert turn in (3, 4) and not (folder / attended_run.RESULT).exists()
 
     assert main(words) == 1  # never mixed

@@ -549,7 +549,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a mean over all": (_total, "reduce over t first"),
     "a sum over some iterations": (_over_some, "x.mean(over=t).mean(over=(b, i))"),
     "a second point": (_second, "T = 1"),
-    "its own end": (_of_its_end, "circle"),
+    "its own end": (_of_its_end, "cycle"),
 }
 
 

@@ -185,12 +185,12 @@ def too_many_indices(ctx, b, B, t, T):
     series(t)[b, t]  # here
 
 
-@wrong(errors.IndexExpressionError, "only one")
+@wrong(errors.IndexExpressionError, "contains more than one")
 def two_ellipses(ctx, b, B, t, T):
     series(t)[..., ...]  # here
 
 
-@wrong(errors.IndexExpressionError, "stands alone")
+@wrong(errors.IndexExpressionError, "must be the whole index")
 def condition_beside_indices(ctx, b, B, t, T):
     trl.data(np.zeros((2, 6)), domain=(b, t))[b, t > 2]  # here
 
@@ -224,54 +224,54 @@ def condition_that_never_holds(ctx, b, B, t, T):
     series(t)[(t > 2) & (t <= 2)]  # here
 
 
-@wrong(errors.ReadError, "is read at t = 3, where it is not defined")
+@wrong(errors.ReadError, "is read at t = 3, but")
 def read_where_a_conditional_is_not_defined(ctx, b, B, t, T):
     x = series(t)
     ctx.output("y", x[t > 2][T - 1 - t] * x)  # here
 
 
-@wrong(errors.ReadError, r"\[0:T\] is read, where it is not defined: it has no value at t = ")
+@wrong(errors.ReadError, r"\[0:T\] is read, but .* has no value at t = ")
 def slice_of_a_conditional(ctx, b, B, t, T):
     y = series(t)[t > 2]
     ctx.output("y", y[0:T].sum(axis=0))  # here
 
 
-@wrong(errors.ReadError, "max of nothing at t = 0")
+@wrong(errors.ReadError, "max of an empty set at t = 0")
 def greatest_of_an_empty_slice(ctx, b, B, t, T):
     ctx.output("y", series(t)[0:t].max(axis=0))  # here
 
 
-@wrong(errors.ReadError, "min of nothing at t = 5")
+@wrong(errors.ReadError, "min of an empty set at t = 5")
 def least_of_an_empty_slice(ctx, b, B, t, T):
     ctx.output("y", series(t)[t + 1 : T].min(axis=0) * 2)  # here
 
 
-@wrong(errors.ReadError, "mean of nothing at t = 0")
+@wrong(errors.ReadError, "mean of an empty set at t = 0")
 def mean_of_an_empty_slice(ctx, b, B, t, T):
     ctx.output("y", series(t)[0:t].mean(axis=0))  # here
 
 
-@wrong(errors.ReadError, "mean of nothing at t = 0")
+@wrong(errors.ReadError, "mean of an empty set at t = 0")
 def variance_of_an_empty_slice(ctx, b, B, t, T):
     ctx.output("y", series(t)[0:t].std(axis=0))  # here
 
 
-@wrong(errors.ReadError, "argmax of nothing at t = 0")
+@wrong(errors.ReadError, "argmax of an empty set at t = 0")
 def position_in_an_empty_slice(ctx, b, B, t, T):
     ctx.output("y", series(t)[0:t].argmax(axis=0))  # here
 
 
-@wrong(errors.ReadError, "max of nothing at b = 1")
+@wrong(errors.ReadError, "max of an empty set at b = 1")
 def greatest_of_a_conditional_without_points(ctx, b, B, t, T):
     ctx.output("y", series(t)[t > 4 + b].max(over=t))  # here
 
 
-@wrong(errors.ReadError, "mean of nothing at b = 1")
+@wrong(errors.ReadError, "mean of an empty set at b = 1")
 def mean_of_a_conditional_without_points(ctx, b, B, t, T):
     ctx.output("y", series(t)[t > 4 + b].mean(over=t))  # here
 
 
-@wrong(errors.ReadError, "max of nothing: ")
+@wrong(errors.ReadError, "max of an empty set: ")
 def greatest_of_no_elements(ctx, b, B, t, T):
     ctx.output("y", trl.zeros((2, 0)).max(axis=1))  # here
 
@@ -293,7 +293,7 @@ def branches_by_conditionals(ctx, b, B, t, T):
     ctx.output("y", y)
 
 
-@wrong(errors.ReadError, "where it is not defined")
+@wrong(errors.ReadError, "but .* has no value at")
 def branch_beyond_a_conditional(ctx, b, B, t, T):
     x = series(t)
     y = trl.like(x)  # here
@@ -324,7 +324,7 @@ def product_of_conditions(ctx, b, B, t, T):
     (t > 2) * (t < 4)  # here
 
 
-@wrong(errors.IndexExpressionError, "no integer of 64 bits")
+@wrong(errors.IndexExpressionError, "does not fit into 64 bits")
 def position_beyond_all(ctx, b, B, t, T):
     series(t)[10**30]  # here
 
@@ -334,7 +334,7 @@ def window_along_nothing(ctx, b, B, t, T):
     series(t).window(2, over=())  # here
 
 
-@wrong(errors.GradientError, "3 is no tensor to differentiate")
+@wrong(errors.GradientError, "3 is not a tensor to differentiate")
 def gradient_by_a_number(ctx, b, B, t, T):
     trl.grad(series(t), 3)  # here
 
@@ -361,7 +361,7 @@ def condition_joined_with_a_number(ctx, b, B, t, T):
     series(t)[(t > 2) & 1]  # here
 
 
-@wrong(errors.DomainError, "which this tensor|varies over b, which")
+@wrong(errors.DomainError, "varies over b, but")
 def fill_that_varies_too_much(ctx, b, B, t, T):
     series(t)[t > 2].otherwise(trl.value(b).floating())  # here
 
@@ -497,13 +497,13 @@ def many_to_one_on_the_left(ctx, b, B, t, T):
     y[t // 2] = x  # here
 
 
-@wrong(errors.IndexExpressionError, "takes no slice")
+@wrong(errors.IndexExpressionError, "contains a slice")
 def slice_on_the_left(ctx, b, B, t, T):
     y = trl.like(series(t))
     y[0:3] = 1.0  # here
 
 
-@wrong(errors.DomainError, "does not bind")
+@wrong(errors.DomainError, "but the left-hand side of")
 def value_varies_too_much(ctx, b, B, t, T):
     x = series(t)
     y = trl.like(x)
@@ -525,30 +525,30 @@ def assigning_to_a_value(ctx, b, B, t, T):
 # --- reads ---------------------------------------------------------------------------------------
 
 
-@wrong(errors.ReadError, r"\[t \+ 1\] is read at t = 5, where it is not defined")
+@wrong(errors.ReadError, r"\[t \+ 1\] is read at t = 5, but")
 def read_after_the_end(ctx, b, B, t, T):
     x = series(t).named("x")
     ctx.output("y", x[t + 1] * 2)  # here
 
 
-@wrong(errors.ReadError, "where it is not defined")
+@wrong(errors.ReadError, "but .* has no value at")
 def read_before_the_start(ctx, b, B, t, T):
     x = series(t)
     ctx.output("y", x[t - 1] * 2)  # here
 
 
-@wrong(errors.ReadError, "where it is not defined")
+@wrong(errors.ReadError, "but .* has no value at")
 def slice_beyond_the_end(ctx, b, B, t, T):
     x = series(t)
     ctx.output("y", x[t : t + 3].sum(axis=0))  # here
 
 
-@wrong(errors.ReadError, "where it is not defined")
+@wrong(errors.ReadError, "but .* has no value at")
 def constant_beyond_the_end(ctx, b, B, t, T):
     ctx.output("y", series(t)[9] * 2)  # here
 
 
-@wrong(errors.ScheduleError, "need each other in a circle")
+@wrong(errors.ScheduleError, "depend on each other in a cycle")
 def circle(ctx, b, B, t, T):
     x = trl.tensor((), domain=(t,))
     y = x * 2.0
@@ -556,7 +556,7 @@ def circle(ctx, b, B, t, T):
     ctx.output("y", y)
 
 
-@wrong(errors.ScheduleError, "need each other in a circle")
+@wrong(errors.ScheduleError, "depend on each other in a cycle")
 def circle_over_time(ctx, b, B, t, T):
     x = series(t)
     s = trl.like(x)
@@ -603,7 +603,7 @@ def unknown_environment(ctx, b, B, t, T):
     trl.env.make("CartPol-v1")  # here
 
 
-@wrong(errors.EnvError, "comes before reset")
+@wrong(errors.EnvError, "is called before reset")
 def step_before_reset(ctx, b, B, t, T):
     trl.env.make("CartPole-v1").step(trl.value(t))  # here
 
@@ -617,14 +617,14 @@ def two_steps(ctx, b, B, t, T):
     env.step(a)  # here
 
 
-@wrong(errors.DomainError, "the time dimension is the one that actions have")
+@wrong(errors.DomainError, "there is no time dimension, which only actions have")
 def actions_without_time(ctx, b, B, t, T):
     env = trl.env.make("CartPole-v1")
     env.reset(domain=(b,))
     env.step(trl.random.bits(domain=(b,)).cast("i32"))  # here
 
 
-@wrong(errors.EnvError, "an action is")
+@wrong(errors.EnvError, "an action must be")
 def action_of_another_type(ctx, b, B, t, T):
     env = trl.env.make("CartPole-v1")
     env.reset(domain=(b,))
@@ -677,7 +677,7 @@ def integers_of_64_bits(ctx, b, B, t, T):
     trl.data(np.arange(6) + 2**40, domain=(t,))  # here
 
 
-@wrong(errors.DomainError, "varies over b, which it does not")
+@wrong(errors.DomainError, "varies over b, but")
 def learning_rate_over_environments(ctx, b, B, t, T):
     w = trl.parameter((), domain=(t,))
     (w * series(t)).backward()
@@ -691,7 +691,7 @@ def name_that_is_a_number(ctx, b, B, t, T):
         pass
 
 
-@wrong(errors.IndexExpressionError, "an index adds no axis")
+@wrong(errors.IndexExpressionError, "an index cannot add an axis")
 def none_as_index(ctx, b, B, t, T):
     series(t)[None]  # here
 
@@ -706,7 +706,7 @@ def negative_sizes(ctx, b, B, t, T):
     trl.zeros((2, 3)).reshape(-2, -3)  # here
 
 
-@wrong(errors.ShapeError, "is no tensor")
+@wrong(errors.ShapeError, "is not a tensor")
 def text_as_a_tensor(ctx, b, B, t, T):
     trl.where(t > 1, "a", 2.0)  # here
 
@@ -721,12 +721,12 @@ def more_than_there_are(ctx, b, B, t, T):
     trl.zeros((4,)).topk(9)  # here
 
 
-@wrong(errors.ShapeError, "axes are counted from 0")
+@wrong(errors.ShapeError, "count axes from 0")
 def axis_to_sort_along(ctx, b, B, t, T):
     trl.zeros(()).sort()  # here
 
 
-@wrong(errors.DomainError, "a checkpoint goes to a folder, not to 3")
+@wrong(errors.DomainError, "the folder of a checkpoint must be a path, not 3")
 def folder_that_is_a_number(ctx, b, B, t, T):
     series(t).checkpoint(3)  # here
 
@@ -774,7 +774,7 @@ def small() -> tuple[trl.Context, Any, Any]:
         (lambda t, T: {t: 4}, "is a variable, not a bound"),
         (lambda t, T: {"Q": 4, T: 4}, "Q is not a bound"),
         (lambda t, T: {T: 4, "T": 4}, "given twice"),
-        (lambda t, T: {3: 4}, "is no bound"),
+        (lambda t, T: {3: 4}, "is not a bound"),
         (lambda t, T: {T: 9}, "the data has 4 values along t, but T = 9"),
     ],
 )
@@ -808,7 +808,7 @@ def test_a_bound_without_a_ceiling_that_needs_one() -> None:
     [
         (lambda p: trl.Options(vectorise=True), "did you mean 'vectorize'"),
         (lambda p: trl.Options(fuse="yes"), "fuse is True or False"),
-        (lambda p: trl.Options(True), "an option without a name"),
+        (lambda p: trl.Options(True), "has no name"),
         (lambda p: p.with_options(fuse="yes"), r"(?s)test_errors.py.*fuse is True or False"),
         (lambda p: trl.Options(executor="gpu"), "executor is"),
         (lambda p: trl.Options(backend="torch"), "backend is"),
@@ -816,7 +816,7 @@ def test_a_bound_without_a_ceiling_that_needs_one() -> None:
         (lambda p: trl.Options(incrementalize=0), "a block size such as 64"),
         (lambda p: trl.Options(incrementalize=True), "a block size such as 64"),
         (lambda p: trl.Options(incrementalize={"t": 2.5}), "a block size such as 64"),
-        (lambda p: p.with_options(incrementalize={"q": 2}), "no dimension of the program"),
+        (lambda p: p.with_options(incrementalize={"q": 2}), "not a dimension of the program"),
         (lambda p: trl.Options(swap=True), 'swap is "auto" or False'),
         (lambda p: trl.Options(device_memory=0), "a positive number of bytes"),
         (lambda p: trl.Options(device_memory=True), "a positive number of bytes"),
@@ -825,7 +825,7 @@ def test_a_bound_without_a_ceiling_that_needs_one() -> None:
         (lambda p: trl.Options(device_memory="0.1 B"), "a positive number of bytes"),
         (lambda p: trl.Options(device_memory="64 Mib/s"), "the units are kB, MB"),
         (lambda p: trl.Options(device_memory="9" * 400), "a positive number of bytes"),
-        (lambda p: p.with_options(vectorize=("q",)), "no dimension of the program"),
+        (lambda p: p.with_options(vectorize=("q",)), "not a dimension of the program"),
         (lambda p: p.with_options(fusion=False), "there is no option"),
         (lambda p: p.execute(seed=1.5), "the seed must be an integer"),
         (lambda p: p.execute(outputs=["z"]), "there is no output 'z'"),
@@ -844,7 +844,7 @@ def test_options(make: Any, message: str) -> None:
 
 def test_options_must_be_options() -> None:
     ctx, _, T = small()
-    with pytest.raises(errors.OptionError, match="are no options"):
+    with pytest.raises(errors.OptionError, match="is not an Options object"):
         ctx.compile({T: 4}, {"fuse": False})  # type: ignore[arg-type]
 
 
@@ -857,7 +857,7 @@ def test_ceiling_on_isl() -> None:
         x[t < 2] = trl.value(t).cast("f32")
         x[t >= 2] = y[t - 2] + 1.0
         ctx.output("y", y)
-    with pytest.raises(errors.CeilingError, match="more than the ceiling of 1 isl operations") as e:
+    with pytest.raises(errors.CeilingError, match="more than the limit of 1 isl operations") as e:
         ctx.compile({T: 4}, trl.Options(isl_operations=1, lift=False))
     assert "y = x[trl.min(t + 1, T - 1)]" in str(e.value), "the component is named"
     assert ctx.compile({T: 4}).execute()["y"].shape == (4,), "isl stays usable"
@@ -891,7 +891,7 @@ def test_more_points_than_can_be_planned() -> None:
     with pytest.raises(errors.BoundsError, match=r"at 20,000,000,000 points") as caught:
         ctx.compile({T: 10**10}, step_by_step)
     assert "test_errors.py" in str(caught.value)
-    assert "most are of statements over (t), not vectorised" in str(caught.value)
+    assert "vectorise the statements over (t)" in str(caught.value)
 
 
 def test_more_memory_than_the_machine_has() -> None:
@@ -934,7 +934,7 @@ def test_a_long_window_in_a_loop_warns() -> None:
         y[0] = x[0]
         y[t + 1] = (y[0 : t + 1] * x).tanh().sum(axis=0)
         ctx.output("y", y)
-    with pytest.warns(UserWarning, match=r"each time\. Shorten the slice\."):
+    with pytest.warns(UserWarning, match=r"padded to 100\. Shorten the slice\."):
         ctx.compile({T: 100})  # every pass is on
 
 
@@ -943,7 +943,7 @@ def test_a_program_without_outputs() -> None:
         ((_, T),) = ctx.dims
     with pytest.raises(errors.DomainError, match="the program has no output"):
         ctx.compile({T: 3})
-    with pytest.raises(errors.BoundsError, match="None are no bounds"):
+    with pytest.raises(errors.BoundsError, match="None is not a mapping of bounds"):
         ctx.compile(None)  # type: ignore[arg-type]
 
 
@@ -993,7 +993,7 @@ def _named_function(name: str) -> Any:
 def test_names_that_cannot_be_written_down(give: Any, name: str) -> None:
     with trl.Context("t") as ctx:
         ((t, _),) = ctx.dims
-        with pytest.raises(TimeRLError, match="cannot be written down|cannot name a dimension"):
+        with pytest.raises(TimeRLError, match="unprintable character|cannot name a dimension"):
             give(ctx, trl.value(t), name)
 
 
@@ -1041,7 +1041,7 @@ def test_a_checkpoint_that_cannot_be_written(tmp_path: Any) -> None:
 def test_a_trial_that_is_given_up_says_so() -> None:
     ctx = reinforce(5)
     with (
-        pytest.warns(UserWarning, match="a trial schedule was given up"),
-        pytest.warns(UserWarning, match="put in order by parts"),
+        pytest.warns(UserWarning, match="a trial schedule failed"),
+        pytest.warns(UserWarning, match="scheduled the statements by parts"),
     ):
         ctx.compile({"B": 2, "I": 2, "T": 8}, trl.Options(isl_operations=2000))

@@ -239,5 +239,5 @@ def test_what_has_no_window_is_said() -> None:
             x.window(2, over=(b, t))
         with pytest.raises(DomainError, match="does not vary over b"):
             x[0, ...].window(2, over=b)
-        with pytest.raises(DomainError, match=r"(?s)not defined.*otherwise"):
+        with pytest.raises(DomainError, match=r"(?s)undefined.*otherwise"):
             x[t > 2].window(2, over=t)

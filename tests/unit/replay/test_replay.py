@@ -329,7 +329,7 @@ def test_foreign_and_damaged_files_are_refused(tmp_path: Path) -> None:
     content = bytearray((tmp_path / "one").read_bytes())
     content[-3] ^= 1
     (tmp_path / "one").write_bytes(content)
-    with pytest.raises(trl.errors.ExecutionError, match="'row .*' is not what was written"):
+    with pytest.raises(trl.errors.ExecutionError, match="'row .*' does not match its checksum"):
         buffer.load(tmp_path / "one")
     assert len(buffer) == 3
 

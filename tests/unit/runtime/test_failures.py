@@ -73,7 +73,7 @@ def test_what_fails_within_a_call_says_what_it_cost(way: str) -> None:
     names = ", ".join(whole.parameters)
     if way == "interpret":  # no kernel may overwrite the curve
         with pytest.warns(
-            TimeRLWarning, match=f"left of 3 turns; the turn .* taken over .*: {names}"
+            TimeRLWarning, match=f"missing after 3 turns; .* reused their memory: {names}"
         ):
             left = run.so_far()
         assert list(left) == ["return"] and not left.parameters

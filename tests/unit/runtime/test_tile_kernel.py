@@ -85,5 +85,5 @@ def test_collecting_in_a_kernel_is_collecting_in_a_scan(monkeypatch: pytest.Monk
         assert (
             "2 blocks of 16 points of b, the last of 4 (one kernel" in source.program.executable.how
         )
-    with pytest.raises(OptionError, match="of several environments, and there is one"):
+    with pytest.raises(OptionError, match="needs several environments, but there is one"):
         trl.collect("CartPole-v1", how="kernel", **{**options, "envs": 1})
