@@ -215,9 +215,13 @@ def trained(algorithm: Any, folder: Path, turns: int = 2) -> Any:
 def test_a_training_of_an_own_class_goes_on(tmp_path: Path) -> None:
     trained(Mine(0.1), tmp_path)
     assert len(trained(Mine(0.1), tmp_path, 4)["staleness"]) == 4
-    with pytest.raises(trl.errors.ExecutionError, match=r"(?s)algorithm\.lr: '0.1' in the folder, '0.2' here"):
+    with pytest.raises(
+        trl.errors.ExecutionError, match=r"(?s)algorithm\.lr: '0.1' in the folder, '0.2' here"
+    ):
         trained(Mine(0.2), tmp_path)
-    with pytest.raises(trl.errors.ExecutionError, match=r"(?s)algorithm: .*Mine#.* in the folder, .*Dqn"):
+    with pytest.raises(
+        trl.errors.ExecutionError, match=r"(?s)algorithm: .*Mine#.* in the folder, .*Dqn"
+    ):
         trained(Dqn("gym.CartPole-v1", hidden=(4,)), tmp_path)
     trained(Told(0.1), tmp_path / "told")
     trained(Told(0.1), tmp_path / "told", 3)

@@ -54,7 +54,9 @@ def test_the_lock_has_what_tests_need_and_no_more() -> None:
     assert names <= packages.keys()
     assert "nvidia-ml-py" not in packages
     head = (ROOT / "requirements.lock").read_text().splitlines()[1]
-    assert "--extra lab --extra check --extra docs --extra test" in head and "--all-extras" not in head
+    assert (
+        "--extra lab --extra check --extra docs --extra test" in head and "--all-extras" not in head
+    )
 
 
 def build(into: Path, constraints: Path) -> subprocess.CompletedProcess[str]:
