@@ -25,7 +25,8 @@ html_copy_source = False
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
-suppress_warnings = ["mystnb.unknown_mime_type"]
+# Pygments has no lexer for the diagram of ARCHITECTURE.md; two classes have a method `read`.
+suppress_warnings = ["misc.highlighting_failure", "mystnb.unknown_mime_type", "ref.python"]
 nb_execution_mode = "cache" if os.environ.get("TIMERL_DOCS_OUTPUTS") == "1" else "off"
 nb_execution_cache_path = str(ROOT / "build" / "notebook-cache")
 nb_execution_timeout = 600

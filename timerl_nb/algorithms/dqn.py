@@ -62,7 +62,7 @@ def dqn(
         batch: the number of steps drawn per update.
         steps: the number of rewards in a return.
         double: choose the next action by the network and evaluate it by the target network.
-        alpha: draw steps with probabilities proportional to (|error| + 1e-3)**alpha; None draws uniformly.
+        alpha: draw steps with probabilities proportional to `(|error| + 1e-3)**alpha`; None draws uniformly.
         beta: the exponent of the importance weights that correct this; 1 is the full correction.
         gamma: the discount.
         lr: Adam's initial learning rate; it decreases linearly to 0.

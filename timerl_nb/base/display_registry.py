@@ -97,15 +97,15 @@ class Inspectable(Displayed):
         raise LookupError(f"no picture is registered for {type(self).__name__}")
 
 
-def list_public(*names: str) -> Callable[[type[T]], type[T]]:
-    """Return a class decorator: `dir()` of an instance lists `names` and the special methods only.
+def list_public(names: str) -> Callable[[type[T]], type[T]]:
+    """Return a class decorator: `dir()` of an instance lists `names` (separated by spaces) and the special methods.
 
     Other attributes are for the library's own modules.
     """
 
     def decorate(cls: type[T]) -> type[T]:
-        special = [name for name in dir(cls) if name.startswith("__")]
-        type.__setattr__(cls, "__dir__", lambda self: sorted([*special, *names]))
+        listed = sorted([*names.split(), *(name for name in dir(cls) if name.startswith("__"))])
+        type.__setattr__(cls, "__dir__", lambda self: listed)
         return cls
 
     return decorate

@@ -46,31 +46,9 @@ from timerl_nb.runtime.run_protocol import RunProtocol
 
 
 @list_public(
-    "ast",
-    "bounds",
-    "collector",
-    "executable",
-    "execute",
-    "explore",
-    "export_html",
-    "fused",
-    "memory",
-    "options",
-    "pdg",
-    "pipeline",
-    "resume",
-    "schedule",
-    "scope",
-    "seeds",
-    "stages",
-    "start",
-    "step",
-    "stores",
-    "tuning",
-    "turns",
-    "warnings",
-    "with_bounds",
-    "with_options",
+    "ast bounds collector executable execute explore export_html fused memory options pdg "
+    "pipeline resume schedule scope seeds stages start step stores tuning turns warnings "
+    "with_bounds with_options"
 )
 @all_asked
 class Program(StageArtifacts):

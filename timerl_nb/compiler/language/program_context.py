@@ -69,19 +69,7 @@ def current() -> Context:
     return found
 
 
-@list_public(
-    "before",
-    "compile",
-    "debug",
-    "dims",
-    "evaluate",
-    "output",
-    "outputs",
-    "parameters",
-    "pdg",
-    "policy",
-    "region",
-)
+@list_public("before compile debug dims evaluate output outputs parameters pdg policy region")
 class Context:
     """Symbolic dimensions, outermost first, and the program written over them.
 

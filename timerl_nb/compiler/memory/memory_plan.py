@@ -42,24 +42,8 @@ from timerl_nb.compiler.symbolic.dimensions import Domain, bounds_text
 
 
 @list_public(
-    "bounds",
-    "buffers",
-    "constants",
-    "donations",
-    "find",
-    "holders",
-    "needed",
-    "peak",
-    "saved_by",
-    "shares",
-    "sizes",
-    "stores",
-    "swaps",
-    "temporaries",
-    "timeline",
-    "to_dot",
-    "to_json",
-    "to_svg",
+    "bounds buffers constants donations find holders needed peak saved_by shares sizes "
+    "stores swaps temporaries timeline to_dot to_json to_svg"
 )
 class MemoryPlan(Inspectable):
     """Stores, lifetimes and the predicted memory use under actual bounds.

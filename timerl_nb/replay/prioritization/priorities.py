@@ -13,7 +13,7 @@ from timerl_nb.compiler.language.argument_checks import number
 
 @dataclass(frozen=True)
 class Proportional:
-    """Proportional prioritisation: the priority of a row is (|error| + eps) ** alpha.
+    """Proportional prioritisation: the priority of a row is `(|error| + eps) ** alpha`.
 
     Source: [PER] §3.3.
 

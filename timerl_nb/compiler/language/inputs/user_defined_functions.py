@@ -155,7 +155,7 @@ def udf(
     """Call a Python function on the host at every point.
 
     Without a resource the function must be pure. It receives NumPy arrays and may be called any number of times.
-    With a resource it is called as function(state, at, *arrays). `at` are the coordinates of the instance, in the
+    With a resource it is called as `function(state, at, *arrays)`. `at` are the coordinates of the instance, in the
     order of the resource's dimensions; a vectorised dimension has slice(None).
 
     Args:
@@ -163,7 +163,7 @@ def udf(
         inputs: tensors; symbolic slices arrive at their actual length.
         out: the type of the output: an object with a shape and a dtype, a dtype such as "f32" for a scalar, or a
             (shape, dtype) pair. A list declares several outputs. An empty list declares a function with a side
-            effect only, called as function(point, *arrays), with the point in the order of `domain`, or on its
+            effect only, called as `function(point, *arrays)`, with the point in the order of `domain`, or on its
             resource as above. A function with unused outputs is not called.
         domain: dimensions of the outputs in addition to those of the inputs.
         resource: state that the calls use in order.

@@ -34,15 +34,15 @@ def conv(
     """Convolve `x` with a kernel (a cross-correlation, as usual in machine learning).
 
     Args:
-        x: shape (…, channels, *space). With stride 1 a spatial axis may have a symbolic length.
-        kernel: shape (outputs, channels // groups, *window), with 1 to 4 spatial axes.
+        x: shape `(…, channels, *space)`. With stride 1 a spatial axis may have a symbolic length.
+        kernel: shape `(outputs, channels // groups, *window)`, with 1 to 4 spatial axes.
         stride, dilation: a positive integer, or one per spatial axis.
         padding: the number of zeros at both ends of a spatial axis: an integer, one per axis, or a pair per
             axis. "valid" means none; "same" gives ceil(length / stride) results.
         groups: the number of groups into which the channels and the outputs are divided.
 
     Returns:
-        shape (…, outputs, *space'). Along each spatial axis there are
+        shape `(…, outputs, *space')`. Along each spatial axis there are
         (length + padding - dilation * (window - 1) - 1) // stride + 1 results.
 
     Raises:
@@ -76,13 +76,13 @@ def conv_transpose(
     """Apply the transpose of a convolution, which maps the outputs' gradients to the inputs' gradients.
 
     Args:
-        x: shape (…, channels, *space).
-        kernel: shape (channels, outputs // groups, *window).
+        x: shape `(…, channels, *space)`.
+        kernel: shape `(channels, outputs // groups, *window)`.
         stride, padding, dilation, groups: those of the convolution; `padding` is an integer, one per axis, or a
             pair per axis.
 
     Returns:
-        shape (…, outputs, *space'). Along each spatial axis there are
+        shape `(…, outputs, *space')`. Along each spatial axis there are
         (length - 1) * stride - padding + dilation * (window - 1) + 1 results.
 
     Raises:
@@ -184,7 +184,7 @@ def _check_operands(x: Any, kernel: Any) -> tuple[Tensor, Tensor, list[int]]:
     if not 1 <= rank <= len(_SPACE) or not rank < x.rank <= rank + 1 + len(_BATCH):
         raise ShapeError(
             f"a kernel of {kernel.type} does not convolve {x.type}.",
-            hint="give x of shape (…, channels, *space) and a kernel of two channel axes, then *window.",
+            hint="give x of shape `(…, channels, *space)` and a kernel of two channel axes, then *window.",
         )
     common = promote((x.dtype, kernel.dtype))
     if not is_float(common):
