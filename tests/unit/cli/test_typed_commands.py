@@ -29,7 +29,9 @@ from timerl_nb.execution.control.background_run import Running
 from timerl_nb.runtime.state.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[3]
-PAGES = [Path("README.md"), *sorted(p.relative_to(ROOT) for p in (ROOT / "docs").rglob("*.md"))]
+MESSAGES = ROOT / "docs/reference/messages.md"  # its commands have placeholders
+DOCS = (p for p in (ROOT / "docs").rglob("*.md") if p != MESSAGES)
+PAGES = [Path("README.md"), *sorted(p.relative_to(ROOT) for p in DOCS)]
 SCOPE = ("run", "show", "compare", "export", "add", "check", "calibrate")
 HELPS = [(), *((name,) for name in COMMANDS), *(("scope", name) for name in SCOPE)]
 PLACEHOLDERS = {"FOLDER": "runs/begun", "ALGORITHM": "reinforce"}

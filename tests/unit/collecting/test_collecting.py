@@ -135,7 +135,7 @@ def test_blocks_of_environments_make_what_all_together_make(acts: str) -> None:
 
 def test_blocks_say_why_not() -> None:
     with pytest.raises(
-        OptionError, match=r"'blocks' does not apply: .*: blocks would gain nothing"
+        OptionError, match=r"'blocks' does not apply: .*: blocks gain nothing"
     ):
         collector("blocks")
 

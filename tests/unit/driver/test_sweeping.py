@@ -165,7 +165,7 @@ def test_lists_are_swept_and_the_rest_is_passed_on() -> None:
     [
         (CallError, "unexpected keyword argument 'stps'", {"stps": [1]}),
         (OptionError, "steps is an empty list", {"steps": []}),
-        (OptionError, "which has 1 twice", {"steps": [1, 1]}),
+        (OptionError, "with 1 twice", {"steps": [1, 1]}),
         (
             OptionError,
             "the arguments with lists are steps, gamma",

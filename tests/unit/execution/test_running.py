@@ -863,7 +863,7 @@ with trl.Context("i", "t") as ctx:
 options = trl.Options(executor="%s", vectorize=False, incrementalize=False)
 whole = ctx.compile({I: 1_500, T: 14}, options.with_(lift=False))
 program = whole.with_options(device_memory=leaving(whole, 5 / 6))
-assert program.memory.swaps.all and (program.executable.lowered is None) == %s
+assert program.memory.swaps.all and (program.executable.xla_program is None) == %s
 run = program.start()
 run.on_frame(lambda frame: None)
 threading.Event().wait(0.5)

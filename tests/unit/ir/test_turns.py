@@ -386,7 +386,7 @@ def test_a_whole_run_is_given_arrays_of_all_turns() -> None:
 
 
 def test_a_name_is_given_once() -> None:
-    with trl.Context("i"), pytest.raises(DomainError, match="x is given twice"):
+    with trl.Context("i"), pytest.raises(DomainError, match="the input x is declared twice"):
         trl.given("x", domain="i")
         trl.given("x", domain="i")
     with trl.Context("i"), pytest.raises(DomainError, match="no dimension of iterations"):
@@ -413,7 +413,7 @@ def refusals() -> Iterator[tuple[str, str, Callable[..., Any]]]:
     yield "suffix", "depends on it", lambda x, b, i, I, t: x[b, i:I, t].sum(axis=0)
     yield (
         "half",
-        "what memory all turns of i take is not known",
+        "the memory of its iterations has no known limit",
         lambda x, b, i, I, t: x[b, i // 2, t],
     )
     yield "part", "is defined only for t % 2 == 0", lambda x, b, i, I, t: x[t % 2 == 0]

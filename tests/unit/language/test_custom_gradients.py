@@ -166,7 +166,7 @@ def test_wrong_rules_are_said() -> None:
         r"returns 2 value\(s\) for 1": rule(lambda kept, g: (g, g)),
         r"returns f32\[2\] for 1": rule(lambda kept, g: g),
         r"returns f32\[\] as the gradient of f32\[2\]": rule(lambda kept, g: (g.sum(),)),
-        "gives float as": rule(lambda kept, g: (1.0,)),
+        "returns float as": rule(lambda kept, g: (1.0,)),
         "does not return a pair": forward(lambda x: x),
         "neither a tensor nor a tuple": forward(lambda x: (1.0, x)),
         "no argument 1": lambda x: trl.value_and_grad(lambda y: y.sum(), 1)(x),

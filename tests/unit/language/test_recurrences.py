@@ -173,7 +173,7 @@ def test_bounds_that_the_program_says() -> None:
     assert program.execute(progress=False)["x"].shape == (3, 6)
     assert program.with_bounds({I: 2}).execute(progress=False)["x"].shape == (2, 4)
     for given in (lambda: ctx.compile({I: 3, K: 6}), lambda: program.with_bounds({K: 1})):
-        with pytest.raises(trl.errors.BoundsError, match="itself defines the bound K"):
+        with pytest.raises(trl.errors.BoundsError, match="the bound K is fixed by the program"):
             given()
     with pytest.raises(trl.errors.BoundsError, match=r"(?s)bound I is missing.*\{I: …\}") as error:
         ctx.compile({})

@@ -17,7 +17,7 @@ from timerl_nb.base.errors import DomainError, ShapeError
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 # XLA draws from a kernel's distributions independently; estimates use one after another
-pytestmark = pytest.mark.filterwarnings("ignore:the program took .* bytes on the device")
+pytestmark = pytest.mark.filterwarnings("ignore:the program needed .* bytes on the device")
 D = trl.distributions
 RNG = np.random.default_rng(0)
 

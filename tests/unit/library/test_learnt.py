@@ -367,7 +367,7 @@ def test_marks_that_say_too_little() -> None:
         ctx.policy(net, trl.env.spaces.Box(0, 1, (3,)), lambda net, o: "left")
         ctx.output("w", net.weight)
     result = ctx.compile({"I": 1}).execute()
-    with pytest.raises(ExecutionError, match="makes 'left', which is neither") as failed:
+    with pytest.raises(ExecutionError, match="returns 'left', which is neither") as failed:
         result.policy()
     assert failed.value.origin.text.startswith(
         "ctx.policy(net, trl.env.spaces.Box(0, 1, (3,)), lamb"
@@ -491,7 +491,7 @@ def test_rewards_and_ends_of_numbers() -> None:
 
 def test_environments_that_do_not_fit() -> None:
     policy = run_of("reinforce").policy()
-    with pytest.raises(EnvError, match=r"sees f32\[4\], and the environment shows f32\[3, 4, 4\]"):
+    with pytest.raises(EnvError, match=r"observations are f32\[4\], but the environment returns f32\[3, 4, 4\]"):
         policy.evaluate("synthetic", max_steps=5)
     with pytest.raises(EnvError, match="3 is no environment"):
         policy.evaluate(3)

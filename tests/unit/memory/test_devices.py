@@ -162,7 +162,7 @@ def test_what_is_no_number_on_one_device_is_the_greatest_of_all(
 
 def test_the_text_says_what_lies_where(found: dict[str, Any]) -> None:
     text = found["programs"]["Monte Carlo"]["text"]
-    assert "on each of 2 devices (the plan needs" in text
+    assert "on each of 2 devices (the plan holds at most" in text
     assert "30] slots of f32[8, 2], 1,920 bytes, 960 on each device" in text
     assert "f32[32, 2], 256 bytes, on every device" in text
 
@@ -250,7 +250,7 @@ REFUSALS = {
     "uneven": ("BoundsError: B = 7 points of b", "divided equally among 2", "let B be 6 or 8"),
     "fewer": ("BoundsError: B = 1 point of b", "divided equally among 2", "let B be 2, or"),
     "looped": ("OptionError: devices=2", "runs point by point over b", "vectorise the dimension"),
-    "interpreted": ("OptionError: devices=2", "the option executor is 'interpret'", "leave out"),
+    "interpreted": ("OptionError: devices=2", "the interpreter uses one device", "remove devices="),
 }
 
 

@@ -356,7 +356,7 @@ def test_files_and_calls_say_of_which_seed_they_are(tmp_path: Path) -> None:
     last = trl.load(tmp_path / "net" / "seed=1,i=3.safetensors")
     assert_equal(last, row.policy(step=3).weights)
     assert row.policy()(np.zeros((5, 4), np.float32)).shape == (5,)
-    with pytest.raises(OptionError, match="there are 2 policies") as error:
+    with pytest.raises(OptionError, match="the result has 2 policies") as error:
         result.policy()
     assert error.value.hint == "call result.row(0).policy() for the seed 3."
 

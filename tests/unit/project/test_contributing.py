@@ -47,10 +47,10 @@ def test_the_table_names_existing_tests_for_each_package() -> None:
     assert all((ROOT / one).exists() for one in tests)
 
 
-def test_each_part_has_a_diff_under_60_lines() -> None:
+def test_each_part_has_a_diff_of_at_most_60_lines() -> None:
     names = ["operation", "pass", "option", "environment", "strategy", "view", "drawing"]
     assert list(DIFFS) == [*names, "statistic"]
-    assert all(diff.count("\n") < 60 for diff in DIFFS.values())
+    assert all(diff.count("\n") <= 60 for diff in DIFFS.values())
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git applies the diffs")
@@ -82,5 +82,6 @@ def test_a_checkout_with_a_diff_passes_the_checks_and_its_tests(name: str, tmp_p
     run(tmp_path, ruff, "format", "--check", ".")
     run(tmp_path, ruff, "check", ".")
     changed = re.findall(r"^\+\+\+ b/(tests/\S+\.py)$", "".join(diffs), re.M)
-    tests = ["tests/test_layers.py", "tests/test_tables.py", *changed]
+    checks = ("test_layers", "test_prose", "test_tables", "unit/project/test_examples")
+    tests = [*(f"tests/{one}.py" for one in checks), *changed]
     run(tmp_path, python, "-m", "pytest", "-o", "addopts=-q", "-x", *tests)

@@ -208,7 +208,7 @@ def test_recorded_runs_count_blocks_of_which_none_is_silent(
     calibration = Calibration("given", {}, made_by=counts)
     recording.corrected(calibration)
     with pytest.raises(
-        ExecutionError, match="another count of blocks: operations, and not nothing"
+        ExecutionError, match="another count of blocks: operations, not nothing"
     ):
         rec.corrected(calibration)
 
@@ -218,10 +218,10 @@ def test_what_cannot_be_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture
     script.write_text(SCRIPT)
     with pytest.raises(ExecutionError, match=r"ended with status 3:\n    slept 1 times, by"):
         ran([str(script), "1", "3"], None)
-    with pytest.raises(OptionError, match="1 pairs of runs say nothing"):
+    with pytest.raises(OptionError, match="1 pairs of runs are too few"):
         whole_delta([str(script)], 1)
     for words, what in (
-        (["--pairs", "1", str(script)], "1 pairs of runs say nothing"),
+        (["--pairs", "1", str(script)], "1 pairs of runs are too few"),
         (["--pairs", "many", str(script)], "invalid int value"),
         (["--out", str(tmp_path / "no" / "such.json"), str(script)], "does not exist"),
         (["--pairs", "3"], "the script is missing"),

@@ -108,7 +108,7 @@ def test_status_streams_words_and_signals_are_the_scripts(tmp_path: Path) -> Non
         "['--exit', '7'] typed",
     ]
     done = scope("run", "pack", "--signal", folder=tmp_path, input="")
-    assert done.returncode == 1 and "pack is no file" in done.stderr
+    assert done.returncode == 1 and "pack is not a file" in done.stderr
     (tmp_path / "s.py").write_text((tmp_path / "pack" / "__main__.py").read_text())
     done = scope("run", "--folder=k", "s.py", "--signal", folder=tmp_path, input="")
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, "out\n")
@@ -147,7 +147,7 @@ def test_what_set_up_this_python_goes_on(tmp_path: Path) -> None:
         (("run",), 2, "the script is missing"),
         (("run", "-m"), 2, "the script is missing"),
         (("run", "--foldr", "x", "s.py"), 2, "'--foldr' is unknown"),
-        (("run", "no.py"), 1, "no.py is no file"),
+        (("run", "no.py"), 1, "no.py is not a file"),
         (("run", "--folder", "s.py/x", "s.py"), 1, "the recording folder s.py/x cannot be written"),
         (("shw", "r"), 2, "the command 'shw' is unknown"),
         ((), 2, "the following arguments are required: run|show|compare|export|add|check"),
@@ -168,7 +168,7 @@ def test_what_set_up_this_python_goes_on(tmp_path: Path) -> None:
             1,
             "no.json is not a valid calibration: No such file",
         ),
-        (("export", "r", "x.txt"), 2, "x.txt ends in none of .zip, .svg, .json"),
+        (("export", "r", "x.txt"), 2, "x.txt has an unknown ending: choose .zip, .svg, .json"),
         (("export", "r", "x.zip", "--begin", "1"), 2, "--begin and --end apply only to a trace"),
         (
             ("export", "r", "x.json", "--begin", "1e3"),

@@ -34,7 +34,7 @@ def test_the_star_moves_with_the_bandwidth() -> None:
     assert (far.manager, far.learner) == ("CPU", "CPU") and far.terms["comm"] == 0
     # free primitives stay free
     assert sweep.at(bandwidth=SLOW)[1].known["CPU", "CPU"].bandwidth == float("inf")
-    with pytest.raises(OptionError, match="no setting 'band'"):
+    with pytest.raises(OptionError, match="the setting 'band' does not exist"):
         sweep.choose(band=1)
     with pytest.raises(OptionError, match="bandwidth=3 was not asked for"):
         sweep.at(bandwidth=3)
@@ -114,5 +114,5 @@ def test_networks_and_batches_are_measured(monkeypatch: pytest.MonkeyPatch) -> N
         ("small", "large"), ("8", "16"), ("1 GB/s", "2 GB/s"),
     ]  # fmt: skip
     for wrong in ({"batch": []}, {"bandwidth": [-1.0]}):
-        with pytest.raises(OptionError, match="no values|below 0"):
+        with pytest.raises(OptionError, match="no values|negative value"):
             trl.compose.sweep(made, **wrong)

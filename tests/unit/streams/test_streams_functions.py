@@ -124,7 +124,7 @@ def test_decorators_that_are_used_wrongly() -> None:
         @trl.kernel
         def bare(a): ...
 
-    with pytest.raises(CallError, match="int is no function"):
+    with pytest.raises(CallError, match="int is not a function"):
         trl.kernel()(3)  # type: ignore[arg-type]
     says_nothing = trl.kernel()(lambda a: None)
     assert says_nothing.kernel(np.zeros(1)).writes == (ANY,)
