@@ -84,7 +84,8 @@ def _change_bounds(
             )
         if name in owner.fixed:
             raise BoundsError(
-                f"the program itself defines the bound {name}.", hint=f"leave out {name}."
+                f"the bound {name} is fixed by the program.",
+                hint=f"leave {name} out of the bounds, or remove ctx.fix({name}, …).",
             )
         _check_kind(owner, name, before[name], value)
         changed[name] = bound_value(name, value)

@@ -34,7 +34,16 @@ DOCS = (p for p in (ROOT / "docs").rglob("*.md") if p != MESSAGES)
 PAGES = [Path("README.md"), *sorted(p.relative_to(ROOT) for p in DOCS)]
 SCOPE = ("run", "show", "compare", "export", "add", "check", "calibrate")
 HELPS = [(), *((name,) for name in COMMANDS), *(("scope", name) for name in SCOPE)]
-PLACEHOLDERS = {"FOLDER": "runs/begun", "ALGORITHM": "reinforce"}
+PLACEHOLDERS = {
+    "FOLDER": "runs/begun",
+    "ALGORITHM": "reinforce",
+    "SCRIPT": "train.py",
+    "RECORDING": "runs/recording",
+    "FIRST": "runs/first",
+    "SECOND": "runs/second",
+    "PATH": "recording.zip",
+    "TRACE": "trace.json",
+}
 FEWER = {"--seeds": "2", "--pairs": "2", "--iterations": "5"}  # values of options
 SIZES = ["--bounds", "B=2,I=2,T=4"]
 STEPS = ["--bounds", "B=2,T=24", "--after", "4", "--batch", "2"]

@@ -134,9 +134,7 @@ def test_blocks_of_environments_make_what_all_together_make(acts: str) -> None:
 
 
 def test_blocks_say_why_not() -> None:
-    with pytest.raises(
-        OptionError, match=r"'blocks' does not apply: .*: blocks gain nothing"
-    ):
+    with pytest.raises(OptionError, match=r"'blocks' does not apply: .*: blocks gain nothing"):
         collector("blocks")
 
 

@@ -491,9 +491,11 @@ def test_rewards_and_ends_of_numbers() -> None:
 
 def test_environments_that_do_not_fit() -> None:
     policy = run_of("reinforce").policy()
-    with pytest.raises(EnvError, match=r"observations are f32\[4\], but the environment returns f32\[3, 4, 4\]"):
+    with pytest.raises(
+        EnvError, match=r"observations are f32\[4\], but the environment returns f32\[3, 4, 4\]"
+    ):
         policy.evaluate("synthetic", max_steps=5)
-    with pytest.raises(EnvError, match="3 is no environment"):
+    with pytest.raises(EnvError, match="3 is not an environment"):
         policy.evaluate(3)
     with pytest.raises(ShapeError, match="the number of episodes"):
         policy.evaluate("CartPole-v1", 0)

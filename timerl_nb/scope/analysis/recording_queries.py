@@ -183,7 +183,7 @@ class Recording(Recorded, Lanes):
         ...     with trl.scope.operation("inference"):
         ...         total = sum(range(100))
         >>> recording = trl.scope.read("run")
-        >>> len(recording.lanes)
+        >>> len(recording.processes)
         1
         >>> print(recording.save("run.zip"))
         run.zip
