@@ -110,7 +110,7 @@ bench: setup  ## three works against hand-written JAX, and compile times by stag
 bench-full: setup  ## all works, with the hand-made limits; launches, and stock PPO until it has learnt
 	$(BIN)/python -m benchmarks full
 
-acs: setup  ## simulate paper 004's figures, into docs/explanation/acs-figures.md
+acs: setup  ## simulate the figures of the ACS paper, into docs/explanation/acs-figures.md
 	$(BIN)/python -m benchmarks acs
 
 docs: setup  ## build the documentation site into build/site; the first build runs the notebooks (5 minutes)

@@ -1,1 +1,1 @@
-"""Evaluation of ACS (paper 004): recorded workloads, simulated figures."""
+"""Evaluation of the ACS paper: recorded workloads, simulated figures."""

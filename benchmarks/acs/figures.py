@@ -1,4 +1,4 @@
-"""Simulated figures of paper 004, as Markdown tables over a sweep of the time per operation of a thread."""
+"""Simulated figures of the ACS paper, as Markdown tables over a sweep of the time per operation of a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel streams of paper 004 (section V) by kind; `LACKS` lists details that the paper leaves open."""
+"""Kernel streams of the ACS paper (§V) by kind; `LACKS` lists details that the paper leaves open."""
 
 from __future__ import annotations
 

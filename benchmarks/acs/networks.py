@@ -1,4 +1,4 @@
-"""Static networks of paper 004 (section V) by name.
+"""Static networks of the ACS paper (§V) by name.
 
 Structures follow the networks' own papers. `kinds.LACKS` lists the substitutes for unspecified
 details.

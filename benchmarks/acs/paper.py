@@ -1,4 +1,4 @@
-"""Figures that the text of paper 004 states. None marks values given only in a picture."""
+"""Figures that the text of the ACS paper states. None marks values given only in a picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dynamic networks of paper 004 (section V) in PyTorch, with random weights.
+"""Dynamic networks of the ACS paper (§V) in PyTorch, with random weights.
 
 The launched kernels depend on the image.
 """

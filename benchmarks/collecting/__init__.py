@@ -1,4 +1,4 @@
-"""Reproduction of "Optimizing Data Collection in Deep Reinforcement Learning" (paper 001)."""
+"""Reproduction of "Optimizing Data Collection in Deep Reinforcement Learning" (Gleeson et al. 2022)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F.1 to F.4 of paper 001, restated of what was measured here, beside its figures.
+"""Findings F.1 to F.4 of *Optimizing Data Collection*, from our measurements, beside its figures.
 
 A finding holds where the least ratio is what it asks for, does not where the greatest is less, and is undecided between.
 C++ is EnvPool here, and CUDA are blocks: all steps of some environments before the next ones.

@@ -1,4 +1,4 @@
-"""Reproduction of the findings of RL-Scope (paper 002); cost and coverage of recording."""
+"""Reproduction of the findings of RL-Scope; cost and coverage of recording."""
 
 from __future__ import annotations
 

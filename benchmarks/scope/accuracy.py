@@ -7,7 +7,7 @@ per recorder. The recorders are in C, in Python, and one as expensive as the pap
 objects and tuples for every call. Processes alternate `TURNS` times per round with the same steps,
 so speed changes of the machine affect all. Each process calibrates itself by disabled blocks.
 Rounds continue until the uninstrumented time is known to 3 %, at most 40. A file stores the rounds,
-and later runs continue from it. RL-Scope (paper 002, appendix C.3) is within 16 %.
+and later runs continue from it. RL-Scope (appendix C.3) is within 16 %.
 
     python -m benchmarks accuracy [--rounds N] [--works a,b] [--file runs/accuracy.jsonl]
 """

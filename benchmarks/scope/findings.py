@@ -1,4 +1,4 @@
-"""RL-Scope's CPU findings (paper 002), reproduced with current libraries.
+"""RL-Scope's CPU findings, reproduced with current libraries.
 
 Operations are inferred, without annotations. PyTorch and JAX, eager and compiled, replace the
 paper's execution modes of TensorFlow. Each function states its criterion.

@@ -97,15 +97,23 @@ class Inspectable(Displayed):
         raise LookupError(f"no picture is registered for {type(self).__name__}")
 
 
-def list_public(names: str) -> Callable[[type[T]], type[T]]:
-    """Return a class decorator: `dir()` of an instance lists `names` (separated by spaces) and the special methods.
+def list_public(names: str = "", *, hidden: str = "") -> Callable[[type[T]], type[T]]:
+    """Return a class decorator that restricts `dir()` of an instance to the public interface.
 
-    Other attributes are for the library's own modules.
+    Args:
+        names: the listed attributes, separated by spaces, beside the special methods; by default all.
+        hidden: attributes for the library's own modules, which are not listed.
     """
 
     def decorate(cls: type[T]) -> type[T]:
-        listed = sorted([*names.split(), *(name for name in dir(cls) if name.startswith("__"))])
-        type.__setattr__(cls, "__dir__", lambda self: listed)
+        special = [name for name in dir(cls) if name.startswith("__")]
+        chosen, omitted = names.split(), frozenset(hidden.split())
+
+        def listed(self: object) -> list[str]:
+            found = [*special, *chosen] if chosen else object.__dir__(self)
+            return sorted(set(found) - omitted)
+
+        type.__setattr__(cls, "__dir__", listed)
         return cls
 
     return decorate

@@ -519,3 +519,9 @@ __all__ = [
     "TimeRLWarning",
     "VerificationError",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the errors and warnings, which tab completion lists."""
+    classes = [value for value in globals().values() if isinstance(value, type)]
+    return sorted(one.__name__ for one in classes if issubclass(one, TimeRLError | TimeRLWarning))

@@ -1,7 +1,7 @@
 """Collection of environment steps by the fastest applicable strategy (`trl.collect`).
 
 `collector.collect` is the entry point. `strategy_selection` measures the strategies and caches the
-result. Source: Optimizing Data Collection (paper 001); see docs/references.md.
+result. Source: Optimizing Data Collection; see docs/references.md.
 """
 
 from timerl_nb.collecting.batch import Batch, Final

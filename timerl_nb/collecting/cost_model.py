@@ -7,7 +7,7 @@ bandwidth::
 
 An input or output array costs as much as a call in small batches. On a CPU, launches and work add
 up; a GPU overlaps them, so their maximum counts. Strategies differ only in these counts. Times for
-absent devices are marked as predicted. Source: Optimizing Data Collection (paper 001), section 4.
+absent devices are marked as predicted. Source: Optimizing Data Collection, section 4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Device composer: assignment of a training program's primitives to devices (`trl.compose`).
 
-Primitives are the replay manager, the learner and the experience memory. Source: PEARL (paper 003),
+Primitives are the replay manager, the learner and the experience memory. Source: PEARL,
 section 5; see docs/references.md.
 """
 

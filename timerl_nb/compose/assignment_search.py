@@ -1,6 +1,6 @@
 """Search for the best assignment of primitives and experience memory to devices.
 
-Source: PEARL (paper 003), section 5.2, Algorithm 2.
+Source: PEARL, section 5.2, Algorithm 2.
 """
 
 from __future__ import annotations

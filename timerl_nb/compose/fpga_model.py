@@ -2,7 +2,7 @@
 
 Nothing is measured. Our copy of the paper lacks Eqs. 3 to 5; they are reconstructed from its text.
 A pipeline takes the time of its slowest stage once per row of a batch, and once per stage to fill
-and drain. Source: PEARL (paper 003), sections 4 and 5.1.
+and drain. Source: PEARL, sections 4 and 5.1.
 """
 
 from __future__ import annotations

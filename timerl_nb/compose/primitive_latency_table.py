@@ -1,6 +1,6 @@
 """Latencies of each primitive on each device: the Primitive Device Assignment Matrix.
 
-Source: PEARL (paper 003), section 5.1.
+Source: PEARL, section 5.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measurement of an algorithm's primitives on this machine, and models for other devices.
 
-Source: PEARL (paper 003), section 5.1.
+Source: PEARL, section 5.1.
 """
 
 from __future__ import annotations

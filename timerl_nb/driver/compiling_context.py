@@ -277,7 +277,7 @@ class Context(Frontend):
         options: Options | None = None,
         *,
         seeds: int | None = None,
-        observer: CompileObserver = UNOBSERVED,
+        observer: CompileObserver | None = None,
         tell: bool = True,
     ) -> Program:
         """Compile the program under actual bounds.
@@ -329,7 +329,7 @@ class Context(Frontend):
                     hint='declare an output, as in ctx.output("y", x).',
                 )
 
-            given = options or Options()
+            given, watching = options or Options(), observer or UNOBSERVED
             if self._checks_nan:
                 given = given.with_(check_nan=True)
 
@@ -337,14 +337,14 @@ class Context(Frontend):
                 if seeds is None:
                     compiler = Compiler(graph)
                     return compile_program(
-                        CompileRequest(compiler, self, actual, given), observer=observer
+                        CompileRequest(compiler, self, actual, given), observer=watching
                     )
                 several = Seeds.from_dims(graph.dims)
                 under = {several.dim.bound: int(seeds), **actual}
                 try:
                     compiler = Compiler(several.run(graph).pdg)
                     return compile_program(
-                        CompileRequest(compiler, self, under, given), observer=observer
+                        CompileRequest(compiler, self, under, given), observer=watching
                     )
                 except TimeRLError:
                     Compiler(graph).source(

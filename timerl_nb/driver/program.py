@@ -169,7 +169,7 @@ class Program(StageArtifacts):
         *,
         bounds: Mapping[Any, int] | None = None,
         options: Mapping[str, Any] | None = None,
-        observer: CompileObserver = UNOBSERVED,
+        observer: CompileObserver | None = None,
         tell: bool = True,
     ) -> Program:
         """Compile the same program under other bounds and options, like `with_bounds` and `with_options`.
@@ -188,7 +188,7 @@ class Program(StageArtifacts):
             5
         """
         request, front = vary(self._compiled, bounds, options)
-        compiled = compile_program(request, front, observer)
+        compiled = compile_program(request, front, observer or UNOBSERVED)
         if tell:
             compiled.issue_warnings()
         return made_known(Program(compiled))

@@ -1,6 +1,6 @@
 """Replay buffer, prioritised sampling and parallel off-policy training (`trl.replay`).
 
-Source: [PEARL].
+Source: PEARL.
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names

@@ -1,4 +1,4 @@
-"""Sum tree of priorities as recurrent tensors, for prioritised replay inside a program. Source: 003_bc3f8b946743a61e §4.1.
+"""Sum tree of priorities as recurrent tensors, for prioritised replay inside a program. Source: PEARL §4.1.
 
 Levels consist of groups of `fanout` elements. Each sum is recomputed from its children, so a tree is a function of its
 leaves alone. Each level of a draw uses separate random bits: one float32 offset for all levels would have too few bits

@@ -2,7 +2,7 @@
 
 `record` writes the start and end of calls, operations and phases of every thread; `devices` adds
 the operations of GPUs. The time breakdown and other analyses read a recording, and a calibration
-subtracts the overhead of recording. Source: RL-Scope (paper 002); see docs/references.md.
+subtracts the overhead of recording. Source: RL-Scope; see docs/references.md.
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names

@@ -1,7 +1,7 @@
 """Concurrent execution of small kernels by run-time dependence analysis (`trl.streams`, `trl.kernel`).
 
 A kernel declares the memory that it reads and writes. A window compares the declarations of the next kernels
-in program order, and runs independent ones concurrently. Source: [ACS].
+in program order, and runs independent ones concurrently. Source: ACS.
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names

@@ -1,4 +1,4 @@
-"""Baselines for the window: serial execution, and a graph of all dependences built before the run. Source: [ACS]
+"""Baselines for the window: serial execution, and a graph of all dependences built before the run. Source: ACS
 §II-D.
 """
 

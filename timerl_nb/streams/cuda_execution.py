@@ -42,7 +42,7 @@ def _cuda(how: str) -> Any:
 def run_stream_sync(
     stream: Stream, size: int = 32, streams: int = 2, deps: str = "auto", record: int = 10_000
 ) -> Report:
-    """Run a stream by ACS-SW: one thread per CUDA stream launches a kernel and waits for it. Source: [ACS]
+    """Run a stream by ACS-SW: one thread per CUDA stream launches a kernel and waits for it. Source: ACS
     Algorithm 2.
     """
     cuda = _cuda("stream-sync")
@@ -100,7 +100,7 @@ class _Launcher:
 
 def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "auto") -> Report:
     """Run a stream with events: the host launches each kernel on its entry into the window, and the device waits
-    for dependences. Source: [ACS] §III-A.
+    for dependences. Source: ACS §III-A.
     """
     cuda = _cuda("events")
     lanes = [cuda.Stream() for _ in range(integer("streams", streams, least=1))]

@@ -1,7 +1,7 @@
 """Dependence analysis between kernels (RAW, WAR and WAW hazards) of a scheduling window.
 
 A finder stores the kernels of the window's slots, and returns sets of slots as bit masks. Finders may differ
-in dependences implied by others; the resulting order is the same. Source: [ACS] Algorithm 1, corrected, with
+in dependences implied by others; the resulting order is the same. Source: ACS Algorithm 1, corrected, with
 two faster alternatives.
 """
 

@@ -1,4 +1,4 @@
-"""Kernel declarations: the memory of a kernel's reads and writes, and the decorator `trl.kernel`. Source: [ACS]
+"""Kernel declarations: the memory of a kernel's reads and writes, and the decorator `trl.kernel`. Source: ACS
 §IV-A, Figs. 16 and 17.
 """
 

@@ -17,7 +17,7 @@ from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.streams.dependence_analysis import finder, slots
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.run_report import Report
-from timerl_nb.streams.simulator.gpu_constants import RTX3070, Gpu, by_name
+from timerl_nb.streams.simulator.gpu_constants import Gpu, by_name
 
 
 def upstream_of(kernels: Sequence[Kernel]) -> tuple[tuple[int, ...], ...]:
@@ -101,7 +101,7 @@ class Stream(Inspectable):
         self,
         how: str = "acs-sw",
         *,
-        gpu: Gpu | str = RTX3070,
+        gpu: Gpu | str = "RTX3070",
         size: int = 32,
         streams: int = 8,
         scheduled: int = 48,

@@ -1,4 +1,4 @@
-"""Memory segments that kernels read and write: address ranges in one address space per device. Source: [ACS]
+"""Memory segments that kernels read and write: address ranges in one address space per device. Source: ACS
 §III-C, §IV-A.
 """
 

@@ -1,4 +1,4 @@
-"""Scheduling window: kernels enter in program order and become ready in any order. Source: [ACS] §III-D, Figs.
+"""Scheduling window: kernels enter in program order and become ready in any order. Source: ACS §III-D, Figs.
 14 and 15.
 
 This module only decides; other modules run the kernels.

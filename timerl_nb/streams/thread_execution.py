@@ -1,4 +1,4 @@
-"""Window on threads: one worker per stream, without polling. Source: [ACS] §IV-B."""
+"""Window on threads: one worker per stream, without polling. Source: ACS §IV-B."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Recorded streams of the workloads in the ACS paper's evaluation. `docs/explanation/concurrent-kernels.md` lists the differences from the
-paper. Source: [ACS] §V.
+paper. Source: ACS §V.
 """
 
 from __future__ import annotations

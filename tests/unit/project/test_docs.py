@@ -117,7 +117,7 @@ def test_each_pass_has_a_page_with_its_option() -> None:
     for one in pipeline(every, {"T": 2}):
         page = (ROOT / "docs" / "passes" / f"{one.name}.md").read_text()
         assert page.startswith(f"# {one.name}\n")
-        assert "000_9a2364bc51ddf94b.txt" in page or "No section" in page
+        assert "TimeRL §" in page or "No section" in page
         assert "**Option**" in page and "**Refuses**" in page
 
 

@@ -1,4 +1,4 @@
-"""Evaluation of paper 004: networks as kernels, stored streams, figures and their page."""
+"""Evaluation of the ACS paper: networks as kernels, stored streams, figures and their page."""
 
 from __future__ import annotations
 

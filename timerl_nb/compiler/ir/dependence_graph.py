@@ -1,7 +1,7 @@
 """The polyhedral dependence graph, an immutable value.
 
 Nodes are operations; one node represents all points of its domain. Edges are the operations' reads. Every
-cycle passes through a merge (000_9a2364bc51ddf94b.txt §5.1). `graph_rewriting.Edit` makes new graphs;
+cycle passes through a merge (TimeRL §5.1). `graph_rewriting.Edit` makes new graphs;
 operations unchanged by a pass retain their ids.
 """
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.base.display_registry import list_public
 from timerl_nb.base.errors import (
     BranchError,
     DomainError,
@@ -121,6 +122,7 @@ def register_backward(rule: Callable[[RecurrentTensor], Backward]) -> None:
     _BACKWARD[:] = [rule]
 
 
+@list_public(hidden="ctx floating is_plain named named_if_new op rank read settled subset type")
 @all_asked
 class RecurrentTensor(Past, Rearranged, Fixed):
     """Tensor that varies over symbolic dimensions.

@@ -1,4 +1,4 @@
-"""Nodes of the loop nest (000_9a2364bc51ddf94b.txt §6.3)."""
+"""Nodes of the loop nest (TimeRL §6.3)."""
 
 from __future__ import annotations
 

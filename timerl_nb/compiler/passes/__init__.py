@@ -1,5 +1,5 @@
 """Passes: transformations of dependence graphs, each an immutable object with a `run` method.
 
 Input and output are valid graphs, with a map from old to new operations and a list of named steps.
-`pass_pipeline` defines the interface. Source: 000_9a2364bc51ddf94b.txt §5.
+`pass_pipeline` defines the interface. Source: TimeRL §5.
 """

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.display_registry import list_public
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.text_formatting import format_count
@@ -62,6 +63,7 @@ class RunMemory:
         return max(self._host, default=0)
 
 
+@list_public(hidden="from_run instructions")
 @dataclass(frozen=True)
 class Result(Mapping[str, Array]):
     """Results of a run: a mapping of output names to NumPy arrays.

@@ -1,4 +1,4 @@
-"""Sum tree: draws entries in proportion to their priorities. Source: [PEARL] §4.1.
+"""Sum tree: draws entries in proportion to their priorities. Source: PEARL §4.1.
 
 Every update recomputes a parent from its children. Inner nodes are therefore a function of the leaves:
 rounding errors do not accumulate, and results are bitwise reproducible.

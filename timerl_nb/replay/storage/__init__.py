@@ -1,1 +1,1 @@
-"""Replay buffer: ring of rows, n-step returns, samples and writers. Source: [PEARL] §3."""
+"""Replay buffer: ring of rows, n-step returns, samples and writers. Source: PEARL §3."""

@@ -1,4 +1,4 @@
-"""Replay buffer for NumPy, PyTorch and JAX programs (`trl.Replay`). Source: [PEARL] §3 and §4.1."""
+"""Replay buffer for NumPy, PyTorch and JAX programs (`trl.Replay`). Source: PEARL §3 and §4.1."""
 
 from __future__ import annotations
 

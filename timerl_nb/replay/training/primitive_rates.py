@@ -1,4 +1,4 @@
-"""Measurement of the cost per row of acting and of replay operations before a run. Source: [PEARL] §5.1."""
+"""Measurement of the cost per row of acting and of replay operations before a run. Source: PEARL §5.1."""
 
 from __future__ import annotations
 

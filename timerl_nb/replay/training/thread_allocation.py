@@ -1,4 +1,4 @@
-"""Allocation of threads to acting and training from measured latencies. Source: [PEARL] §3.3.1, Algorithm 1.
+"""Allocation of threads to acting and training from measured latencies. Source: PEARL §3.3.1, Algorithm 1.
 
 All functions are pure. `training_protocol` applies their results to a run.
 """
@@ -129,7 +129,7 @@ class Move:
 
 
 def starting(threads: int, acting: float, replaying: float) -> tuple[int, int]:
-    """Divide threads between acting and the replay manager before a run has been measured. Source: [PEARL] §5.1.
+    """Divide threads between acting and the replay manager before a run has been measured. Source: PEARL §5.1.
 
     The division balances their rates in rows per second, with at least one thread each.
 
@@ -166,7 +166,7 @@ class Policy(Protocol):
 class Stepwise:
     """Reallocation by Algorithm 1 of PEARL: relieves the slowest stage, one step at a time.
 
-    Source: [PEARL] §3.3.1.
+    Source: PEARL §3.3.1.
 
     Attributes:
         factor: the learner must be slower than the actors by this factor before actors become trainers.

@@ -1,4 +1,4 @@
-"""Training loop of the host's runtime thread: sample, learn, insert, update. Source: [PEARL] §3.2 and §3.3.
+"""Training loop of the host's runtime thread: sample, learn, insert, update. Source: PEARL §3.2 and §3.3.
 
 Only this thread accesses the sum tree and the rows. Actors deliver blocks of experience through a bounded
 queue. The loop stages these blocks, and inserts them after a batch has been drawn, while the learner works.

@@ -1,4 +1,4 @@
-"""Double buffer of weights: actors read one slot while the learner writes the other. Source: [PEARL] §3.3.2."""
+"""Double buffer of weights: actors read one slot while the learner writes the other. Source: PEARL §3.3.2."""
 
 from __future__ import annotations
 

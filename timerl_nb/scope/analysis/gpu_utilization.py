@@ -1,6 +1,6 @@
 """GPU utilization as reported by `nvidia-smi`, and real busy time.
 
-Source: RL-Scope (paper 002), section 4.3.
+Source: RL-Scope, section 4.3.
 """
 
 from __future__ import annotations

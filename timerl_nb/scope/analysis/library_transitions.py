@@ -1,4 +1,4 @@
-"""Transitions between libraries (RL-Scope, paper 002, section 4.1)."""
+"""Transitions between libraries (RL-Scope, section 4.1)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Process tree of a recording, with the time breakdown of each process.
 
-Source: RL-Scope (paper 002), section 3.4.
+Source: RL-Scope, section 3.4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Comparison of two recordings: times of each operation, transitions and bottlenecks.
 
-RL-Scope (paper 002) compares recordings of the same workload in two implementations: section 4.1
+RL-Scope compares recordings of the same workload in two implementations: section 4.1
 relates time to transitions, and appendix C.4 checks whether the overhead of recording changes the
 bottleneck.
 """

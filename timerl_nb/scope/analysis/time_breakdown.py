@@ -1,7 +1,7 @@
 """Time breakdown of a recording by phase, operation, library and device use.
 
 Every nanosecond of a thread is attributed to its open phase, operation and library, and to the
-state of the devices in traced windows (RL-Scope, paper 002, section 3.3). Phase, operation and
+state of the devices in traced windows (RL-Scope, section 3.3). Phase, operation and
 library are constant between two events; device time comes from prefix sums. The cost is therefore
 linear in the number of events.
 """

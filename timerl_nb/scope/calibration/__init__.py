@@ -1,1 +1,1 @@
-"""Calibration: overhead of recording, and its correction (RL-Scope, paper 002, appendix C)."""
+"""Calibration: overhead of recording, and its correction (RL-Scope, appendix C)."""

@@ -1,6 +1,6 @@
 """Alternating runs of a script with and without a source of overhead, for calibrations.
 
-Source: RL-Scope (paper 002), appendix C.
+Source: RL-Scope, appendix C.
 """
 
 from __future__ import annotations

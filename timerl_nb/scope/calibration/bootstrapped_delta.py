@@ -2,7 +2,7 @@
 
 The time difference is divided by the number of recorded calls and annotations. Kinds with
 correlated counts share the difference in proportion to their costs in a tight loop. Source:
-RL-Scope (paper 002), appendix C.1.
+RL-Scope, appendix C.1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The tracer's code runs inside of these calls, and untraced runs do not show them. The unit of
 comparison is therefore the outermost wrapped call: traced and untraced runs are compared by its
 name. The extra time is modelled by the interface calls inside of it, from a single launch to
-hundreds in a `backward`. Source: RL-Scope (paper 002), appendix C.2.
+hundreds in a `backward`. Source: RL-Scope, appendix C.2.
 """
 
 from __future__ import annotations

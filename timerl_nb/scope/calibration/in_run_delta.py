@@ -1,6 +1,6 @@
 """Calibration within a run: overhead estimated from randomly disabled blocks.
 
-RL-Scope (paper 002, appendix C.1) compares whole runs with and without recording. Here,
+RL-Scope (appendix C.1) compares whole runs with and without recording. Here,
 neighbouring blocks of one run are compared: they do similar work under similar conditions.
 """
 

@@ -1,6 +1,6 @@
 """Subtraction of the overhead of recording from a time breakdown.
 
-`corrected[cell] = measured - sum over kinds counts[cell, kind] * cost[kind]` (RL-Scope, paper 002,
+`corrected[cell] = measured - sum over kinds counts[cell, kind] * cost[kind]` (RL-Scope,
 section 3.4 and appendix C). The cost between begin and end event is subtracted from the cell of the
 callee, the rest from the cell of the caller.
 """
@@ -104,7 +104,7 @@ class Corrected:
     def largest(self, *columns: Column) -> tuple[tuple[str | Used, ...], tuple[str | Used, ...]]:
         """Return the entries with the most observed time, as measured and after correction.
 
-        If they differ, the overhead of recording changes the bottleneck (RL-Scope, paper 002,
+        If they differ, the overhead of recording changes the bottleneck (RL-Scope,
         appendix C.4). An empty breakdown returns ().
 
         Args:

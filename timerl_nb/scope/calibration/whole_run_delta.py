@@ -2,7 +2,7 @@
 
 Runs alternate, and the CPU time of all processes is compared; the load of the machine has an
 influence only through caches. Both runs import the recorder, so its import is not counted as
-overhead. Source: RL-Scope (paper 002), appendix C.1.
+overhead. Source: RL-Scope, appendix C.1.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class operation(_Decorator, Operation):
     """An operation of the program, such as inference or a gradient step.
 
     Use it as a context manager or as a decorator. Operations nest, also inside an operation of the
-    same name. Without a recording, it has no effect. Source: RL-Scope (paper 002), section 3.1.
+    same name. Without a recording, it has no effect. Source: RL-Scope, section 3.1.
 
     Args:
         name: any text; the breakdown sums up time by this name.
@@ -102,7 +102,7 @@ class phase(_Decorator, Phase):
     """A phase of training around operations, such as data collection or evaluation.
 
     Use it as a context manager or as a decorator. A phase also includes the threads and thread-pool
-    tasks that are started in it. Source: RL-Scope (paper 002), section 3.1.
+    tasks that are started in it. Source: RL-Scope, section 3.1.
 
     Args:
         name: any text; the breakdown sums up time by this name.

@@ -2,7 +2,7 @@
 
 Every thread has three stacks: calls of native libraries, operations and phases. An event (16 bytes)
 stores the top of its stack after the event. A reader therefore needs no pairing or sorting, and
-knows the open entries of a killed process. RL-Scope (paper 002, section 3.3) stores complete
+knows the open entries of a killed process. RL-Scope (section 3.3) stores complete
 intervals instead.
 """
 

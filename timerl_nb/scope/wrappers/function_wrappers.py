@@ -1,7 +1,7 @@
 """Installation and removal of function wrappers around native functions.
 
 A wrapper records a call and passes it on. `Taps` replaces functions in modules and classes, and
-`Taps.remove_all` restores them. RL-Scope (paper 002, section 3.2) generates wrapper modules
+`Taps.remove_all` restores them. RL-Scope (section 3.2) generates wrapper modules
 instead.
 """
 

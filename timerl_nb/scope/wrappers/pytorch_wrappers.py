@@ -3,7 +3,7 @@
 They cover functions, tensor methods, operators, properties and constructors, random generators,
 gradient modes, the autograd engine, modules and optimizers.
 
-RL-Scope (paper 002, section 3.2) wraps only the public functions of a module, but most of the time
+RL-Scope (section 3.2) wraps only the public functions of a module, but most of the time
 of PyTorch is spent in methods and operators.
 """
 

@@ -1,4 +1,4 @@
-"""Simulation of ACS-HW, a scheduling window in hardware. Source: [ACS] §IV-C.
+"""Simulation of ACS-HW, a scheduling window in hardware. Source: ACS §IV-C.
 
 The host compares each kernel with the last M kernels that it has sent, finished or not, and sends it with the
 identities of its dependences. The device drops identities that are not in its window. It admits no kernel

@@ -1,4 +1,4 @@
-"""Simulation of windows on the host: ACS-SW, and a variant with events. Source: [ACS] §IV-B and §III-A.
+"""Simulation of windows on the host: ACS-SW, and a variant with events. Source: ACS §IV-B and §III-A.
 
 In `Software`, one thread manages the window, and one thread per queue launches a kernel, waits for it and
 reports its end. Driver calls are serialised, as are changes of the window. In `Events`, the host launches a

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
 from timerl_nb.streams.kernel_stream import Stream
-from timerl_nb.streams.simulator.gpu_constants import RTX3070, Gpu, by_name
+from timerl_nb.streams.simulator.gpu_constants import Gpu, by_name
 from timerl_nb.streams.simulator.simulated_run import Simulated
 from timerl_nb.streams.strategies import SIMULATED
 
@@ -75,7 +75,7 @@ class Comparison:
 def compare(
     stream: Stream,
     *,
-    gpu: Gpu | str = RTX3070,
+    gpu: Gpu | str = "RTX3070",
     size: int = 32,
     streams: int = 8,
     scheduled: int = 48,

@@ -1,4 +1,4 @@
-"""Simulation of strategies that know the whole stream: a graph, and persistent threads. Source: [ACS] §II-D and
+"""Simulation of strategies that know the whole stream: a graph, and persistent threads. Source: ACS §II-D and
 §VI-E.
 """
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.base.display_registry import list_public
 from timerl_nb.base.errors import DomainError, IndexExpressionError
 from timerl_nb.compiler.language.foreign_names import INDEX
 from timerl_nb.compiler.language.lint import warn_permuted_index
@@ -50,6 +51,7 @@ class _Symbolic(Opaque):
         return f"trl.value({self})"
 
 
+@list_public(hidden="lin owner")
 class Index(_Symbolic):
     """Integer expression of symbolic dimensions and their bounds."""
 

@@ -27,8 +27,6 @@ from timerl_nb.compiler.language.recurrent_tensor import (
     operand,
 )
 
-Stream = int | str | None
-
 
 def random_randint(
     low: int,
@@ -37,7 +35,7 @@ def random_randint(
     *,
     dtype: Any = "i32",
     domain: Any = (),
-    stream: Stream = None,
+    stream: int | str | None = None,
     shared: bool = False,
 ) -> RecurrentTensor:
     """Draw random integers from `low` to `high` - 1; without `high`, from 0 to `low` - 1.
@@ -92,7 +90,7 @@ def random_bernoulli(
     shape: Any = None,
     *,
     domain: Any = None,
-    stream: Stream = None,
+    stream: int | str | None = None,
     shared: bool = False,
 ) -> RecurrentTensor:
     """Draw booleans that are true with probability `p`, accurate to 2**-23.
@@ -137,7 +135,7 @@ def random_categorical(
     axis: int = -1,
     *,
     domain: Any = None,
-    stream: Stream = None,
+    stream: int | str | None = None,
     shared: bool = False,
 ) -> RecurrentTensor:
     """Draw positions along an axis with probabilities softmax(logits).
@@ -191,7 +189,7 @@ def random_permutation(
     axis: int = 0,
     *,
     domain: Any = None,
-    stream: Stream = None,
+    stream: int | str | None = None,
     shared: bool = False,
 ) -> RecurrentTensor:
     """Permute the positions of an axis randomly; for an integer n, the integers 0 to n - 1.

@@ -1,7 +1,7 @@
 """Selection of operations for common statements, without excluding any schedule.
 
 Groups of operations over the same domain are joined only if no order of execution is lost
-(000_9a2364bc51ddf94b.txt §5.4). The rules are:
+(TimeRL §5.4). The rules are:
 
 - *recurrence*: a cycle whose edges stay at a point or go back along one direction;
 - *single reader*: the producer is needed only at one reader's own point, so it can wait;

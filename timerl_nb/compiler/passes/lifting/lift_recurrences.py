@@ -2,7 +2,7 @@
 
 A running sum, a discounted return or an advantage estimate `a[t] = d[t] + g * a[t + 1]` runs step by step.
 Outside the loop of acting, one operation over all steps computes the same values: a sliding sum or
-extremum, or a linear scan (000_9a2364bc51ddf94b.txt §5.2, Fig. 7). The dimension can then be vectorised.
+extremum, or a linear scan (TimeRL §5.2, Fig. 7). The dimension can then be vectorised.
 Inside the loop of acting, memory would grow with the dimension, so the recurrence remains.
 (`sliding_windows` treats windows in the same way, after vectorisation.)
 """

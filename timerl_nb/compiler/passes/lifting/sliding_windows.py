@@ -1,7 +1,7 @@
 """Lifting of moving windows: their sums and extrema become one batch operation.
 
 A discounted sum of r[t:T] at every t, inside a loop over t, reads T values at each of T points. Outside the
-loop of r, one sliding sum over all of r computes the same values (000_9a2364bc51ddf94b.txt §5.2).
+loop of r, one sliding sum over all of r computes the same values (TimeRL §5.2).
 Inside that loop (n-step returns during acting), lifting would delay learning until all of r exists, so it
 is refused.
 """

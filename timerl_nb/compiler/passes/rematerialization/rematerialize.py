@@ -3,7 +3,7 @@
 Values stored along a dimension are written to memory and read back. If learning is tiled, they can be
 recomputed in the cache from other stored values (`recompute_at_readers`). A bandwidth model estimates both
 costs; the option with less memory is taken if it is not much slower. (The paper leaves this open:
-000_9a2364bc51ddf94b.txt §9.)
+TimeRL §9.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Incrementalisation: large reductions run block by block (000_9a2364bc51ddf94b.txt §5.3, Alg. 3).
+"""Incrementalisation: large reductions run block by block (TimeRL §5.3, Alg. 3).
 
 `reduction_tiling` performs the transformation. The passes here select the dimension and the block size: by
 the options, by the memory budget search, or for speed.

@@ -1,6 +1,6 @@
 """Loop-carried cycles: obstacles to vectorisation over a dimension.
 
-A cycle is trivial on d if every index of d on it is d itself or constant (000_9a2364bc51ddf94b.txt §5.2).
+A cycle is trivial on d if every index of d on it is d itself or constant (TimeRL §5.2).
 Operations on a non-trivial cycle are sequential along d. Operations on a trivial cycle are vectorised
 together or not at all. Edges with a strict advance along another dimension (the iterations) do not close a
 cycle within one d, if no edge goes back along it. Under a dynamic bound, a point also depends on the

@@ -1,4 +1,4 @@
-"""Vectorisation: a symbolic dimension becomes a leading axis (000_9a2364bc51ddf94b.txt §5.2, Alg. 2).
+"""Vectorisation: a symbolic dimension becomes a leading axis (TimeRL §5.2, Alg. 2).
 
 `vectorize_over` rewrites a selected set of operations. Reads between vectorised operations drop the
 dimension's index, other readers select a position, and other sources are read as a whole. `batching_rules`
