@@ -33,6 +33,12 @@ def public_objects() -> Iterator[tuple[str, Any]]:
         for name, value in vars(cls).items():
             if inspect.isfunction(value) and not name.startswith("_"):
                 yield f"trl.{cls.__name__}.{name}", value
+    with trl.Context():
+        tensor = trl.zeros(3)
+    for name in dir(tensor):  # what tab completion lists
+        value = getattr(type(tensor), name)
+        if inspect.isfunction(value) and not name.startswith("_"):
+            yield f"x.{name}", value
 
 
 OBJECTS = dict(public_objects())
