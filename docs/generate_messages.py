@@ -25,6 +25,16 @@ KINDS = {
     for name, value in vars(errors).items()
     if inspect.isclass(value) and issubclass(value, (errors.TimeRLError, errors.TimeRLWarning))
 }
+# Functions that make errors: the class, and the positions of the text and of the remedy.
+MAKERS = {
+    "_refuse": ("IndexExpressionError", 0, 1),
+    "_tell": (WARNING, 0, None),
+    "damaged_run_file_error": ("ExecutionError", 1, None),
+    "expect_type": ("CallError", 2, 3),
+    "warn": (WARNING, 0, 1),
+    **dict.fromkeys(KINDS, ("", 0, None)),
+}
+BEFORE = {"damaged_run_file_error": "… {}.", "expect_type": "… is not {}."}
 INTRODUCTION = """# Errors and warnings
 
 Every error is a `trl.errors.TimeRLError`. Its text has four parts: the problem, the line of your program, the evidence
@@ -63,15 +73,16 @@ def messages() -> Iterator[Message]:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not node.args:
                 continue
-            function = node.func
-            name = getattr(function, "id", getattr(function, "attr", ""))
-            kind = WARNING if name == "warn" else name
-            if kind not in KINDS:
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if name not in MAKERS:
                 continue
-            text = template(node.args[0])
-            hint = next((template(k.value) for k in node.keywords if k.arg == "hint"), "")
+            kind, at, remedy_at = MAKERS[name]
+            args = dict(enumerate(node.args))
+            text = BEFORE.get(name, "{}").replace("{}", template(args.get(at)))
+            remedy = next((k.value for k in node.keywords if k.arg == "hint"), args.get(remedy_at))
+            hint = template(remedy)
             if re.search(r"[a-z]{3}", text):
-                yield Message(kind, text, hint, str(path.relative_to(ROOT)))
+                yield Message(kind or name, text, hint, str(path.relative_to(ROOT)))
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""Canonical form of a graph: operations are numbered from the sinks, whatever the order of the source."""
+"""Canonical form of a graph: operations are numbered from the sinks, independently of the order of the source."""
 
 from __future__ import annotations
 

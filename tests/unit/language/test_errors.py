@@ -190,7 +190,7 @@ def two_ellipses(ctx, b, B, t, T):
     series(t)[..., ...]  # here
 
 
-@wrong(errors.IndexExpressionError, "must be the whole index")
+@wrong(errors.IndexExpressionError, "beside other indices")
 def condition_beside_indices(ctx, b, B, t, T):
     trl.data(np.zeros((2, 6)), domain=(b, t))[b, t > 2]  # here
 

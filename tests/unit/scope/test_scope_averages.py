@@ -147,7 +147,7 @@ def works(tapped: tuple[int, int], traced: Mapping[str, int]) -> Simulated:
             one.runs("backend", 9_000, [1_000] * 3, "torch.linear", copies=2)
             with one.calls("backend", "torch.item"):
                 one._launch("cudaMemcpyAsync", 1_000)
-                one.device = one.now + 5_000  # the wait is constant, whatever was added before it
+                one.device = one.now + 5_000  # the wait does not depend on the time added before it
                 one.waits()
             one.runs("api", 3_000, name="driver.submit")
             one.runs("waiting", 800, name="torch.cuda.synchronize")

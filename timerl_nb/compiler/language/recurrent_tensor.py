@@ -122,7 +122,9 @@ def register_backward(rule: Callable[[RecurrentTensor], Backward]) -> None:
     _BACKWARD[:] = [rule]
 
 
-@list_public(hidden="at ctx floating given is_plain named named_if_new op rank read settled subset type")
+@list_public(
+    hidden="at ctx floating given is_plain named named_if_new op rank read settled subset type"
+)
 @all_asked
 class RecurrentTensor(Past, Rearranged, Fixed):
     """Tensor that varies over symbolic dimensions.

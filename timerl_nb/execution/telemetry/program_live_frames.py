@@ -138,8 +138,8 @@ class Watched:
     def steps(self) -> int | None:
         """Environment steps per iteration, summed over all instances; None if there are none or a bound is dynamic.
 
-        The number is a maximum over operations: those carried forwards along a dimension inside an
-        iteration, and those that use a resource on the host.
+        The number is the maximum over loop-carried operations inside an iteration, and over operations
+        that use a host resource.
         """
         outer, dims = self.progress.outer, self.pdg.dims
         if outer is None or dims.dynamic is not None:

@@ -81,7 +81,7 @@ class UdfAttrs(Attrs):
         return f"{self.name}{uses}{along_text(self.axes)}"
 
     def varying_dims(self, dims: Dims) -> Domain:
-        # each instance has its own state, whatever the operands
+        # each instance has its own state
         instances = self.resource.instances if self.resource else ()
         return dims.ordered({*self.domain, *instances} - set(self.axes))
 

@@ -359,7 +359,10 @@ def _entry(owner: object, dims: Dims, dim: str, entry: Any, name: str) -> Entry:
             )
         return index_expressions.span(lo, hi)
     if isinstance(entry, Condition):
-        raise _refuse(f"{name}: a condition must be the whole index.", f"write {name}[{entry}].")
+        raise _refuse(
+            f"{name} is indexed with the condition {entry} beside other indices.",
+            f"write x[{entry}]; to index it as well, write x[…][{entry}].",
+        )
     point = as_lin(owner, entry)
     _not_negative(dims, dim, point, name)
     return point

@@ -206,7 +206,7 @@ def udf(
         return ()
     if where is not None:
         raise DomainError(
-            "where= is given for a function with outputs.",
+            "a function with outputs cannot have where=.",
             hint="omit where=, or declare no output: out=[].",
         )
     attrs = UdfAttrs(
@@ -235,7 +235,7 @@ def _on_resource(
     """Call a function for its side effect on a resource; the program depends on its token."""
     if where is not None:
         raise DomainError(
-            "where= is given for a function on a resource, which is called at every point.",
+            "a function on a resource cannot have where=: it runs at every point.",
             hint="omit where=, and test the condition inside the function.",
         )
     token = _token(ctx, resource, reads, dims, label)
