@@ -380,7 +380,7 @@ def _remark(recording: Recording, sums: Iterable[tuple[int, str, str, str, str]]
     """Return remarks about missing or uncertain data."""
     said = list[str]()
     if all(used == "untraced" for *_, used in sums):
-        said.append("no device was traced: its time is absent, not zero")
+        said.append("no device was traced: device times are unknown, not zero")
     left = Counter[str]()
     for lane in recording.lanes:
         edges = lane.edges[lane.edges["kind"] == Kind.MARK]
