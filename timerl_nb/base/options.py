@@ -85,7 +85,7 @@ class Options:
         fuse: run operations over the same domain as one kernel.
         donate: let kernels reuse the memory of operands without later readers.
         stores: "auto" for the smallest storage of each tensor; "point" stores every value separately.
-        device_memory: bytes available on each device: 67108864, "64MiB", or None for the device's memory.
+        device_memory: bytes available on each device: 67108864, "64MiB", or None for a GPU's memory.
         swap: "auto" moves values to the host between uses, to meet `device_memory`; False never does.
         executor: "xla" for compiled loops, "interpret" for single kernels; None reads TIMERL_EXECUTOR.
         fuse_iterations: number of iterations of the outermost loop per XLA call.
@@ -199,7 +199,7 @@ class Options:
 
     @property
     def budget(self) -> int | None:
-        """`device_memory` in bytes; None for the memory of the device."""
+        """`device_memory` in bytes; None for the memory of a GPU, and no limit on a CPU."""
         assert not isinstance(self.device_memory, str)  # `__post_init__` has parsed texts
         return self.device_memory
 

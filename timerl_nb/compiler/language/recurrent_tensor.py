@@ -2,7 +2,7 @@
 
 A `RecurrentTensor` reads one output of an operation at index expressions. Its domain is the set of dimensions
 in these expressions. An operator or method adds an operation; the domain of the result is the union of the
-operands' domains. A tensor without an index is read at the current point. Source: [Rec] §4.
+operands' domains. A tensor without an index is read at the current point. Source: TimeRL §4.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Predicted live bytes over schedule time, from the schedule and the lifetimes.
 
-All times and ends of lifetimes are affine, so NumPy computes and sorts them for all points in one
-step. The prediction is independent of the loop nest and the executors. So comparing it with the
+All times and last readers are piecewise quasi-affine, so NumPy computes and sorts them for all points
+in one step. The prediction is independent of the loop nest and the executors. So comparing it with the
 allocations of a run tests both.
 """
 

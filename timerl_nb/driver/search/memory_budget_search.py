@@ -1,8 +1,9 @@
-"""Search for the fastest plan within a memory budget.
+"""Search for a fast plan within a memory budget.
 
-A decision covers vectorised dimensions, rematerialisation, block sizes and swapping. Its time, and a lower
-bound of its memory, follow from its graph alone. The search examines fast decisions first, plans memory
-only for candidates that may fit, and ends when no remaining candidate can be faster than the best.
+A decision covers vectorised dimensions, rematerialisation, block sizes and swapping. An estimate of its time,
+and a lower bound of its memory, follow from its graph alone. The search examines fast decisions first, and
+plans memory only for candidates that may fit. It ends when no remaining candidate is faster than the best by
+the estimate. Rules of thumb (`_NEAR`, `_LITTLE`) skip further candidates, so the result need not be the fastest.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Search:
         self._taken: Decision | None = None
 
     def find_decision(self, *, least: bool = True) -> SearchResult:
-        """Return the fastest decision that fits, or else the one with the lowest memory.
+        """Return the fastest examined decision that fits, or else the one with the lowest memory.
 
         Without a budget, all choices are left to the passes.
 

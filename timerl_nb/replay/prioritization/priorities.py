@@ -15,7 +15,7 @@ from timerl_nb.compiler.language.argument_checks import number
 class Proportional:
     """Proportional prioritisation: the priority of a row is `(|error| + eps) ** alpha`.
 
-    Source: [PER] §3.3.
+    Source: Schaul et al., Prioritized Experience Replay, §3.3.
 
     Attributes:
         alpha: the exponent; 0 samples uniformly, 1 in proportion to the errors.
@@ -72,7 +72,7 @@ def importance_weights(priorities: Array, least: float, beta: float) -> Array:
     """Return the importance-sampling weights `(priorities / least) ** -beta`, f64.
 
     They equal `(N * p) ** -beta` divided by the greatest such weight, the one of priority `least`. Source:
-    [PER] §3.4.
+    Schaul et al., Prioritized Experience Replay, §3.4.
     """
     weights = priorities / least
     weights **= -beta

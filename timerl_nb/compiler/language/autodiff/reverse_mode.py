@@ -1,7 +1,7 @@
-"""Reverse-mode differentiation through symbolic dimensions. Source: [Rec] §5.1.
+"""Reverse-mode differentiation through symbolic dimensions. Source: TimeRL §5.1.
 
-For an edge y[p] = f(x[φ(p)]), the gradient of x at q is the sum of f'(∇y[p]) over all p with φ(p) = q. `vjp_rules`
-implements f' per kind of operation, and `adjoint` the sum over the inverse of φ. Cycles pass through merges: the
+For an edge y[p] = f(x[φ(p)]), the gradient of x at q is the sum of Jᵀ∇y[p] over all p with φ(p) = q. `vjp_rules`
+implements this vector-Jacobian product per kind of operation, and `adjoint` the sum over the inverse of φ. Cycles pass through merges: the
 gradient of a merge is created first and defined last. Hence the gradient of a recurrence is a recurrence.
 """
 

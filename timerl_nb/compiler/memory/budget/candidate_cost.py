@@ -1,6 +1,6 @@
 """Cost model for comparing candidates within one compilation.
 
-A point of a statement costs one launch, plus the longer of its arithmetic and of moving its
+A point of a statement costs `launch + max(arithmetic, transfer)` seconds. The transfer moves its
 operands and results.
 """
 

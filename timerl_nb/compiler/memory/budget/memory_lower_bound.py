@@ -1,7 +1,7 @@
 """Lower bounds on the device memory of a program, with or without swapping.
 
-While a statement runs, all its operands exist, and so do its results. An operand counts once
-together with a result in its memory. The bounds need no schedule.
+While a statement runs, all its operands exist, and so do its results. An operand and the
+result in its memory count once. The bounds need no schedule.
 """
 
 from __future__ import annotations

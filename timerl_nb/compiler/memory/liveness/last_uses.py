@@ -1,8 +1,8 @@
 """Lifetimes of values, with the last reader of each value.
 
-Values are the outputs of statements. Tensors with the same readers share a lifetime. One
-instruction frees them, inserted into the schedule after their last reader. Values returned by the
-run are not freed.
+The tensors are the outputs of statements. Tensors share a lifetime if their producer, domain, block,
+readers and returned points are equal. One instruction frees their values at a point, inserted into
+the schedule after the last reader. Values returned by the run are not freed.
 """
 
 from __future__ import annotations

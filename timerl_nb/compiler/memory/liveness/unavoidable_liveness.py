@@ -1,7 +1,7 @@
 """A lower bound on simultaneously live bytes of a graph, before fusion and scheduling.
 
-Let an operation depend on a value, directly or not, and let a reader of the value depend on the
-operation. Then the value is live while the operation runs. For example, activations are live when
+Suppose that an operation depends on a value v through other reads, and a reader r of v depends on
+the operation: v -> op -> r. Then v is live while the operation runs. For example, activations are live when
 the loss is computed. Fusion removes a value if only its own kernel reads it. So the bound counts
 only readers in other kernels, and readers for which XLA stores the value.
 """

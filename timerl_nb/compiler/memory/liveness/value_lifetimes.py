@@ -1,6 +1,7 @@
 """Birth, last read and end of all values of a lifetime, as ranks of executed points.
 
-All of these are affine, so NumPy evaluates them for all values in one step.
+Last readers are piecewise quasi-affine, and ranks are looked up in a table. So NumPy evaluates them
+for all values in one step.
 """
 
 from __future__ import annotations

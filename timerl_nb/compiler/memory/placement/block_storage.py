@@ -183,7 +183,7 @@ def rows_read(
 
 
 def too_large(block: RowBlock, span: Span, gathered: int) -> str | None:
-    """Return why a block would hold more values than are live without it, or None.
+    """Return why blocks would hold more values than are live or gathered without them, or None.
 
     Args:
         block: the rows of the block.

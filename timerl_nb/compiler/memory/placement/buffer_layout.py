@@ -1,7 +1,8 @@
 """Buffer layout of lowered programs: assigns every tensor to a buffer and every point to a slot.
 
 The sizes of buffers come from the memory plan: one value for a slot, `size` values for a ring or
-block. A ring shrinks to one value if each value is computed from the whole previous one. A point
+block. A ring shrinks to one value if each value is born no earlier than the last read of the
+previous one, since a kernel reads before it writes. A point
 map becomes a small box of slots without collisions of live values, found dimension by dimension.
 
 A merge chooses between an initial value and a previous value of a recurrence. If these are never
@@ -409,7 +410,7 @@ class Layout:
         """Return the axes of the tensor's store, or smaller ones if its values are swapped."""
         store, own = self.plan.stores[tensor], self._ranges[tensor]
         if store.traits.is_cyclic and apart((), [own]):
-            return ()  # each value replaces the one that it is computed from
+            return ()  # each value replaces the previous one at its last read or later
         if not self._moves(tensor):
             return store.axes
         moving = {

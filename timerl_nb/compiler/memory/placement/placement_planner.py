@@ -1,5 +1,7 @@
-"""Memory plans of a schedule: with blocks if they take no more memory than their values, and
-without.
+"""Memory plans of a schedule, with and without blocks.
+
+Blocks hold at most as many values as are live without them, plus the gathered operands of one
+reader. The predicted peak may rise by a few values (`_SLACK`).
 """
 
 from __future__ import annotations
@@ -224,7 +226,7 @@ def _dims_of_blocks(plan: MemoryPlan) -> set[str]:
 
 
 def _in_blocks(plain: MemoryPlan) -> MemoryPlan:
-    """Return the plan with blocks, as far as they take no more memory than their values."""
+    """Return the plan with blocks, as far as they raise the peak by a few values at most."""
     constraints, clock, pdg = plain.constraints, plain.clock, plain.pdg
     found = candidates(constraints.statements, plain.bounds)
     chosen = _fitting(found, plain)
@@ -247,7 +249,7 @@ def _in_blocks(plain: MemoryPlan) -> MemoryPlan:
 
 
 def _fitting(found: Candidates, plain: MemoryPlan) -> dict[Tensor, RowBlock]:
-    """Return the blocks of candidates that hold no more values than are live without them."""
+    """Return the blocks of candidates that are not `too_large`."""
     spans, sizes, pdg = plain.spans, plain.sizes, plain.pdg
     found.refuse(_empty_somewhere(found, plain))
     blocks = rows_read(found, plain.statements, plain.bounds, spans)

@@ -1,8 +1,9 @@
-"""Smallest ring size along each dimension such that no two simultaneously live values share a slot.
+"""Ring sizes such that no two simultaneously live values share a slot.
 
 `ring` tries sizes in ascending order. `apart` proves or rejects a size: it sorts all values by slot
-and time, and checks that each live range ends before the next one in the same slot begins. Both
-stores and buffers use these sizes.
+and birth, and compares neighbours. A live range is half-open. So the next value in a slot is born,
+at the earliest, at the time of the previous one's release. A size is the smallest one unless there
+are many values (`_WORK`). Both stores and buffers use these sizes.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def widen_axes(axes: tuple[Axis, ...], new: Sequence[LiveRanges]) -> tuple[Axis,
 
 
 def apart(axes: Sequence[Axis], all_ranges: Sequence[LiveRanges]) -> bool:
-    """Return whether no two simultaneously live values share a slot."""
+    """Return whether no two simultaneously live values share a slot; equal births always collide."""
     place = np.concatenate([_places(axes, ranges) for ranges in all_ranges])
     born = np.concatenate([ranges.born for ranges in all_ranges])
     last = np.concatenate([ranges.last for ranges in all_ranges])

@@ -3,7 +3,8 @@
 - slot: one value. Chosen if no two values are live simultaneously.
 - ring: `size` values, by position modulo `size` along one dimension. Chosen if values of equal
   remainder are never live simultaneously.
-- block: an array with `size` rows along one dimension (`block_storage`). Chosen if slices read it.
+- block: an array with `size` rows along one dimension (`block_storage`). `placement_planner` tries
+  it first if slices read the tensor; `choose` selects among the other kinds.
 - point: a map from points to values. Chosen if no other kind is possible.
 
 The choice uses exact live ranges under actual bounds. So sizes are proved: an entry is overwritten
@@ -166,7 +167,7 @@ class StorageChoice:
 
 
 def choose(lives: Lives, domain: Domain, *, smallest: bool) -> StorageChoice:
-    """Return the smallest store for values with the given live ranges.
+    """Return a slot, a short ring or a point map for values with the given live ranges.
 
     Args:
         lives: the live ranges.
@@ -209,7 +210,7 @@ _TRIES = 4
 
 
 def _shortest(ranges: LiveRanges, domain: Domain) -> Axis | None:
-    """Return the smallest ring, if one is shorter than its dimension, else None."""
+    """Return a short ring, if one shorter than its dimension is found, else None."""
     found: Axis | None = None
     for k in reversed(range(len(domain))):
         found = ring(ranges, (), k, None if found is None else found.size - 1, _TRIES) or found
