@@ -25,7 +25,7 @@ _ADAM = (0.9, 0.999, 1e-8)
 class Dqn:
     """DQN with a fully connected network, the Huber loss and Adam.
 
-    Source: [DQN].
+    Source: Mnih et al. 2015.
 
     Attributes:
         env: an environment with a finite number of actions, as in `trl.collect`.

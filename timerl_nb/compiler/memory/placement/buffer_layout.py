@@ -437,7 +437,7 @@ def excess_slots_reason(store: Store, axes: Sequence[Axis]) -> str:
     """Return why a buffer has more slots than the plan needs; empty if it has not."""
     if store.traits.has_slots or prod(axis.size for axis in axes) <= store.most:
         return ""
-    return f"the plan needs {store.most} slots, but live values collide in any smaller box"
+    return f"the plan needs {store.most} slots, but no smaller box without collisions was found"
 
 
 def _moves_with(domain: Domain, leaf: Read) -> bool:

@@ -184,7 +184,7 @@ def choose(lives: Lives, domain: Domain, *, smallest: bool) -> StorageChoice:
         if found is not None:
             what = f"{domain[found.coordinate]} % {found.size}"
             return StorageChoice("ring", f"live values differ in {what}", (found,))
-        why = "live values collide in any ring shorter than the dimension"
+        why = "no ring shorter than the dimension was found"
     return StorageChoice("point", why, fit(LiveRanges.from_lives(lives), range(len(domain))))
 
 
