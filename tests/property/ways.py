@@ -80,7 +80,7 @@ class Way:
             assert f"devices={self.devices} is not possible" in str(error)
             seen = len(jax.devices())
             assert (
-                seen >= self.devices or self.executor != "default" or f"sees {seen}" in str(error)
+                seen >= self.devices or self.executor != "default" or f"finds {seen}" in str(error)
             )
         return program
 
