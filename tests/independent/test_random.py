@@ -15,6 +15,7 @@ PROGRAMS = 80
 AT_ONCE = 10
 
 
+@pytest.mark.some_of("start", 4)
 @pytest.mark.parametrize("start", range(0, PROGRAMS, AT_ONCE))
 def test_programs_mean_what_their_loops_compute(
     start: int, monkeypatch: pytest.MonkeyPatch

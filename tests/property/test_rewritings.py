@@ -18,6 +18,7 @@ AT_ONCE, EACH = 10, 5  # programs, and rewritings of each
 FIRST = int(os.environ.get("TIMERL_SEED", "0")) if "TIMERL_FUZZ" in os.environ else 0
 
 
+@pytest.mark.some_of("start", 1)
 @pytest.mark.parametrize("start", range(FIRST, FIRST + PROGRAMS, AT_ONCE))
 def test_two_writings_of_a_program_give_the_same(
     start: int, monkeypatch: pytest.MonkeyPatch

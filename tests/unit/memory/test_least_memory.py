@@ -75,6 +75,7 @@ def least(made: Made, **options: Any) -> int | None:
 
 
 @pytest.mark.filterwarnings("ignore::timerl_nb.base.errors.TimeRLWarning")
+@pytest.mark.some_of("program", 2)
 @pytest.mark.parametrize("program", [attention, pooled, recurrent, windowed])
 def test_no_single_option_needs_less_than_a_refusal_names(program: Callable[[], Made]) -> None:
     made = program()
