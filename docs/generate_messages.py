@@ -11,7 +11,7 @@ import ast
 import inspect
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ KINDS = {
     for name, value in vars(errors).items()
     if inspect.isclass(value) and issubclass(value, (errors.TimeRLError, errors.TimeRLWarning))
 }
+LISTED = "use one of the legal values, which the message lists."
 # Functions that make errors: the class, and the positions of the text and of the remedy.
 MAKERS = {
     "_refuse": ("IndexExpressionError", 0, 1),
@@ -61,16 +62,42 @@ def template(node: ast.expr | None) -> str:
         return "".join(template(part) for part in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return template(node.left) + template(node.right)
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "one_of":
+        return LISTED
     if isinstance(node, ast.IfExp):
         choices = [template(node.body), template(node.orelse)]
         return " / ".join(choice for choice in choices if choice)
     return "" if node is None else "…"
 
 
+def constant_remedies(trees: Iterable[ast.Module]) -> dict[str, str]:
+    """Return the remedy of each function in `MAKERS` that adds the same one to all its errors."""
+    found = dict[str, str]()
+    for tree in trees:
+        constants = {
+            node.targets[0].id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        for function in ast.walk(tree):
+            if not isinstance(function, ast.FunctionDef) or function.name not in MAKERS:
+                continue
+            calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+            given = [key.value for one in calls for key in one.keywords if key.arg == "hint"]
+            for value in (*given, *function.args.defaults):
+                value = constants.get(value.id, value) if isinstance(value, ast.Name) else value
+                if text := template(value).strip("… "):
+                    found[function.name] = text
+    return found
+
+
 def messages() -> Iterator[Message]:
     """Yield the messages with a literal text, in the order of the sources."""
-    for path in sorted((ROOT / "timerl_nb").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    paths = sorted((ROOT / "timerl_nb").rglob("*.py"))
+    trees = {path: ast.parse(path.read_text()) for path in paths}
+    constant = constant_remedies(trees.values())
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or not node.args:
                 continue
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
@@ -80,7 +107,7 @@ def messages() -> Iterator[Message]:
             args = dict(enumerate(node.args))
             text = BEFORE.get(name, "{}").replace("{}", template(args.get(at)))
             remedy = next((k.value for k in node.keywords if k.arg == "hint"), args.get(remedy_at))
-            hint = template(remedy)
+            hint = template(remedy) or constant.get(name, "")
             if re.search(r"[a-z]{3}", text):
                 yield Message(kind or name, text, hint, str(path.relative_to(ROOT)))
 
