@@ -43,6 +43,7 @@ QUIET: Final[Mapping[str, str]] = {
     "recorded": "scope.overhead:measure",
     "resident": "training.race:measure_resident",
     "streams": "acs.streams:main",
+    "targets": "targets:main",
 }
 
 

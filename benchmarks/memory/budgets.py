@@ -39,10 +39,10 @@ def main(*names: str, shares: Sequence[float] = SHARES) -> None:
     kept = dict[str, bool]()
     refused = 0
     for name in names or NAMES:
-        whole = _asked(name, None)["needed"]
+        whole = measured_under(name, None)["needed"]
         for share in shares:
             budget = int(whole * share)
-            found = _asked(name, budget)
+            found = measured_under(name, budget)
             cells = format_bytes(budget), *_cells(found)
             print(f"| {name}, {share:g} | {' | '.join(cells)} |", flush=True)
             if "refused" in found:
@@ -75,7 +75,7 @@ def _cells(found: dict[str, Any]) -> Iterator[str]:
     yield f"{found['seconds']:.1f} s"
 
 
-def _asked(work: str, budget: int | None) -> dict[str, Any]:
+def measured_under(work: str, budget: int | None) -> dict[str, Any]:
     """Run `measure` in a separate process."""
     command = [sys.executable, "-m", "benchmarks", "held", work, str(budget or 0)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

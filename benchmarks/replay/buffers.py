@@ -31,6 +31,7 @@ FRAMES = {"obs": ((84, 84, 4), "u8"), "action": ((), "i32"), "reward": ((), "f32
 NEW = 8
 WARM = 20
 # entries, batch size, and fields of a row
+Times = tuple[float, float, float]  # seconds of insertion, sampling and update
 SIZES: list[tuple[int, int, Mapping[str, Any]]] = [
     (10_000, 32, SMALL),
     (100_000, 32, SMALL),
@@ -161,28 +162,35 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     lacking: dict[str, str] = {}
     for entries, batch, fields in SIZES:
-        found: dict[str, list[tuple[float, float, float]]] = {}
         systems: dict[str, Any] = {}
         for name, make in SYSTEMS.items():
             try:
                 systems[name] = make(entries, batch, fields)
             except ImportError as error:
                 lacking.setdefault(name, str(error))
-        _fill(systems, entries, fields)
-        new, errors = rows(fields, NEW), np.random.default_rng(1).random(batch)
-        rounds = ROUNDS if batch < 4096 else ROUNDS // 5
-        order = np.random.default_rng(2)
-        for k in range(WARM + rounds):
-            # A buffer that runs after XLA finds cold caches; the random order spreads this evenly.
-            for name in order.permutation(list(systems)):
-                took = _round(systems[name], new, errors)
-                if k >= WARM:
-                    found.setdefault(name, []).append(took)
-        for name in systems:
-            times = found[name]
+        found = race(systems, entries, batch, fields)
+        for name, times in found.items():
             print(_line(entries, batch, fields, name, times, found.get("cpprb")), flush=True)
     for name, why in lacking.items():
         print(f"\n{name} was left out: {why}")
+
+
+def race(
+    systems: Mapping[str, Any], entries: int, batch: int, fields: Mapping[str, Any]
+) -> dict[str, list[Times]]:
+    """Fill the buffers, and return the seconds of each interleaved round, by system."""
+    _fill(systems, entries, fields)
+    found: dict[str, list[Times]] = {name: [] for name in systems}
+    new, errors = rows(fields, NEW), np.random.default_rng(1).random(batch)
+    rounds = ROUNDS if batch < 4096 else ROUNDS // 5
+    order = np.random.default_rng(2)
+    for k in range(WARM + rounds):
+        # A buffer that runs after XLA finds cold caches; the random order spreads this evenly.
+        for name in order.permutation(list(systems)):
+            took = _round(systems[name], new, errors)
+            if k >= WARM:
+                found[name].append(took)
+    return found
 
 
 def _fill(systems: Mapping[str, Any], entries: int, fields: Mapping[str, Any]) -> None:
@@ -198,7 +206,7 @@ def _fill(systems: Mapping[str, Any], entries: int, fields: Mapping[str, Any]) -
                 system.insert(new)
 
 
-def _round(system: Any, new: Rows, errors: Any) -> tuple[float, float, float]:
+def _round(system: Any, new: Rows, errors: Any) -> Times:
     times = [perf_counter()]
     system.insert(new)
     times.append(perf_counter())
@@ -214,8 +222,8 @@ def _line(
     batch: int,
     fields: Mapping[str, Any],
     name: str,
-    times: list[tuple[float, float, float]],
-    reference: list[tuple[float, float, float]] | None,
+    times: list[Times],
+    reference: list[Times] | None,
 ) -> str:
     each = " | ".join(f"{1e6 * median(x):,.0f}" for x in zip(*times, strict=True))
     ratio = "–"

@@ -59,10 +59,16 @@ class Origin:
     @property
     def place(self) -> str:
         """File name and line: `train.py:12`, or `In[3]:2` for a notebook cell."""
-        return f"{_display_name(self.file)}:{self.line}" if self.line else self.file
+        return place_text(self.file, self.line)
 
     def __str__(self) -> str:
         return f"{self.place}: {self.text}" if self.text else self.place
+
+
+@functools.lru_cache(1024)
+def place_text(file: str, line: int) -> str:
+    """Return file name and line, as `Origin.place`."""
+    return f"{_display_name(file)}:{line}" if line else file
 
 
 def _display_name(file: str) -> str:

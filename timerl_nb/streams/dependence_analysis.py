@@ -259,14 +259,14 @@ class Buffers:
     def add(self, slot: int, kernel: Kernel) -> int:
         bit, groups, upstream = 1 << slot, self._groups, 0
         for s in kernel.reads:
-            group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
+            group = groups[s.buffer if s.buffer >= 0 else s]
             if group.parts is None:
                 upstream |= group.wrote
                 group.read |= bit
             else:
                 upstream |= group.parts.reads(s.start, s.stop, self._bit(slot))
         for s in kernel.writes:
-            group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
+            group = groups[s.buffer if s.buffer >= 0 else s]
             if group.parts is None:
                 upstream |= group.read or group.wrote  # the readers already depend on the writer
                 group.wrote = bit
@@ -284,12 +284,12 @@ class Buffers:
             if s.buffer >= 0:
                 groups[s.buffer].read &= keep
             else:
-                groups.get((s.buffer, s.start, s.stop), self._none).read &= keep
+                groups.get(s, self._none).read &= keep
         for s in kernel.writes:
             if s.buffer >= 0:
                 groups[s.buffer].wrote &= keep
             else:
-                groups.get((s.buffer, s.start, s.stop), self._none).wrote &= keep
+                groups.get(s, self._none).wrote &= keep
         if self._bits:
             self._bits.pop(slot, [0])[0] = 0
         if len(groups) > self._most:
@@ -416,7 +416,7 @@ class Ranges(Buffers):
         bit, groups, upstream = 1 << slot, self._groups, 0
         own: list[int] = []
         for s in kernel.reads:
-            group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
+            group = groups[s.buffer if s.buffer >= 0 else s]
             if group.parts is None and group.lo == s.start and group.hi == s.stop:
                 upstream |= group.wrote
                 group.read |= bit
@@ -428,7 +428,7 @@ class Ranges(Buffers):
             else:
                 group.read, group.lo, group.hi = bit, s.start, s.stop
         for s in kernel.writes:
-            group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
+            group = groups[s.buffer if s.buffer >= 0 else s]
             if group.parts is None and group.lo == s.start and group.hi == s.stop:
                 upstream |= group.read or group.wrote
                 group.wrote = bit

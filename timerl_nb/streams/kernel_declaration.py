@@ -15,7 +15,7 @@ from threading import get_ident
 from types import FrameType, MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
-from timerl_nb.base.errors import CallError, ExecutionError, Origin
+from timerl_nb.base.errors import CallError, ExecutionError, Origin, place_text
 from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.streams.memory_segments import ANY, Segment, segments_of
 
@@ -255,14 +255,15 @@ class KernelFunction(Generic[P, R]):
             reads, writes, blocks = (n(*args, **kwargs) if callable(n) else n for n in self._named)
         except TypeError:
             reads, writes, blocks = self._with_defaults(args, kwargs)
+        known = dict[int, Segment]()
         return Kernel(
             self._name,
-            segments_of(reads),
-            segments_of(writes, written=True),
+            segments_of(reads, known=known),
+            segments_of(writes, written=True, known=known),
             functools.partial(self.function, *args, **kwargs),
             blocks,
             keep=(reads, writes),
-            line=Origin(frame.f_code.co_filename, frame.f_lineno).place,
+            line=place_text(frame.f_code.co_filename, frame.f_lineno),
         )
 
     def _with_defaults(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from ctypes import addressof, c_char
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from timerl_nb.base.errors import CallError, ShapeError
 from timerl_nb.compiler.language.argument_checks import integer
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Segment:
+class Segment(NamedTuple):
     """Range of bytes in an address space: `start` inclusive, `stop` exclusive.
 
     Attributes:
@@ -126,31 +125,47 @@ def is_memory(value: Any) -> bool:
     return isinstance(value, np.ndarray) or _is_tensor(value) or _is_jax(value)
 
 
-def segments_of(views: Any, written: bool = False) -> tuple[Segment, ...]:
+def segments_of(
+    views: Any, written: bool = False, known: dict[int, Segment] | None = None
+) -> tuple[Segment, ...]:
     """Return the non-empty segments of arrays, segments, and lists, tuples and mappings of them.
+
+    Args:
+        known: segments of plain NumPy arrays by id. Calls for the same living arrays may share it.
 
     Raises:
         CallError: a value is not memory, or it is `written` but immutable.
     """
-    return tuple(s for s in _segments(views, written) if s.start < s.stop)
+    found: list[Segment] = []
+    _add_segments(found, views, written, {} if known is None else known)
+    return tuple(found)
 
 
-def _segments(views: Any, written: bool) -> Iterator[Segment]:
-    if isinstance(views, Segment):
-        yield views
+def _add_segments(
+    found: list[Segment], views: Any, written: bool, known: dict[int, Segment]
+) -> None:
+    kind = type(views)
+    if kind is np.ndarray:  # the common case first: a window looks up the memory of every call
+        if (one := known.get(id(views))) is None:
+            one = known[id(views)] = _of_array(views)
+        if one.start < one.stop:
+            found.append(one)
+    elif kind is Segment:
+        if views.start < views.stop:
+            found.append(views)
     elif isinstance(views, list | tuple):
-        for one in views:
-            yield from _segments(one, written)
+        for part in views:
+            _add_segments(found, part, written, known)
     elif isinstance(views, dict):
-        for one in views.values():
-            yield from _segments(one, written)
+        for part in views.values():
+            _add_segments(found, part, written, known)
     elif written and _is_jax(views):
         raise CallError(
             "a kernel cannot write a JAX array: it is immutable.",
             hint="write a NumPy array or a PyTorch tensor.",
         )
     else:
-        yield from _ranges(views)
+        found.extend(one for one in _ranges(views) if one.start < one.stop)
 
 
 def _ranges(view: Any) -> Iterator[Segment]:
@@ -187,12 +202,20 @@ def _space(device: str) -> int:
     return _SPACES.setdefault(device, HOST - len(_SPACES))
 
 
-def _of_array(view: np.ndarray[Any, Any]) -> Segment:
+def _of_array(view: Any) -> Segment:
+    root = view.base
+    if root is None and view.flags.carray and (count := view.nbytes):
+        try:  # a quarter of the time of the interface that `_bounds` reads
+            first = addressof(c_char.from_buffer(view))
+            return Segment(HOST, first, first + count)
+        except ValueError:  # a date, which buffers cannot contain
+            pass
     first, last = _bounds(view)
-    root = view
-    while isinstance(root.base, np.ndarray):
+    while isinstance(root, np.ndarray) and isinstance(root.base, np.ndarray):
         root = root.base
-    if root is not view and root.base is None and first < last:  # the root owns the memory
+    if (
+        isinstance(root, np.ndarray) and root.base is None and first < last
+    ):  # the root owns the memory
         start, stop = _bounds(root)
         _check_owned(first - start, last - start, stop - start)
     return Segment(HOST, first, last)

@@ -89,7 +89,7 @@ class _Walk:
         if one.kind == "get-tuple-element":
             of = operands[0]
             index = re.search(r"index=(\d+)", one.rest)
-            assert isinstance(of, tuple) and index is not None
+            assert isinstance(of, tuple) and not isinstance(of, Segment) and index is not None
             return of[int(index[1])]
         if one.kind in NAMES:
             return self._named_anew(one, operands)

@@ -1,0 +1,290 @@
+"""Performance targets, each with its last measured value: `python -m benchmarks targets [--fresh] [GROUP …]`.
+
+`targets.json` stores the last measurement of each target, with its machine, date and commit. `--fresh`
+measures the named groups again, or all of them. Every value comes from one interleaved run. A group
+whose peers are not installed keeps its stored values.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import process_time
+from typing import Any, Final
+
+import numpy as np
+
+import timerl_nb as trl
+from benchmarks.collecting import targets as collecting
+from benchmarks.collecting.findings import OURS, SCAN, Ratio
+from benchmarks.collecting.sweep import Workers, measured
+from benchmarks.memory import budgets
+from benchmarks.replay import buffers
+from benchmarks.scope import taps
+from benchmarks.training import race
+from benchmarks.training.report import machine
+
+ROOT: Final = Path(__file__).parents[1]
+STORED: Final = Path(__file__).with_name("targets.json")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured value: the median, and the least and the greatest value of the rounds."""
+
+    value: float
+    low: float
+    high: float
+
+    @staticmethod
+    def of(values: list[float]) -> Figure:
+        return Figure(median(values), min(values), max(values))
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} [{self.low:.3g} to {self.high:.3g}]"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A limit of a measured value.
+
+    Attributes:
+        group: the run that measures it, a key of `GROUPS`.
+        name: the name of the value among the figures of the group.
+        what: the quantity and its unit.
+        most, least: the limit; one of them is None.
+    """
+
+    group: str
+    name: str
+    what: str
+    most: float | None = None
+    least: float | None = None
+
+    @property
+    def asked(self) -> str:
+        return f"≤ {self.most:g}" if self.most is not None else f"≥ {self.least:g}"
+
+    def is_met(self, value: float) -> bool:
+        return value <= self.most if self.most is not None else value >= (self.least or 0.0)
+
+
+OF_JITTED: Final = "time of jitted JAX"
+# Limits by work: of one call per iteration, and of five iterations in one call.
+RACED: Final[Mapping[str, tuple[float, float | None]]] = {
+    "S": (0.65, 0.85), "s": (0.85, 0.75), "L16": (0.8, None), "R-mc": (0.7, None),
+    "R-8": (0.55, None), "V-8": (0.72, None), "C": (0.9, 0.9),
+}  # fmt: skip
+FIRST: Final = ("S", "C")  # works of which the first step is limited
+COLLECTED: Final = (16, 256, 2048, 8192)  # environments
+REPLAYED: Final[Mapping[str, float]] = {
+    "32 of 1e5": 0.65, "256 of 1e6": 0.45, "4,096 of 1e6": 0.15,
+}  # fmt: skip
+BUDGETED: Final = ("s", "R-8", "R-mc", "C")
+SHARES: Final = (0.5, 0.25)
+
+TARGETS: Final = (
+    *(Target("race", f"{w}, a call", OF_JITTED, most=call) for w, (call, _) in RACED.items()),
+    *(Target("race", f"{w}, whole", OF_JITTED, most=x) for w, (_, x) in RACED.items() if x),
+    *(Target("race", f"{w}, first step", f"{OF_JITTED}, cold", most=1.2) for w in FIRST),
+    Target("second process", "s, compile and first step", "seconds", most=0.4),
+    *(Target("collect", f"scan, N = {n}", "speed of a JAX scan", least=1.0) for n in COLLECTED),
+    *(Target("collect", f"gymnax, N = {n}", "speed of gymnax", least=1.05) for n in COLLECTED),
+    Target("collect", "processes, N = 16", "time of a bare loop", most=1.05),
+    *(Target("replay", name, "time of cpprb", most=most) for name, most in REPLAYED.items()),
+    Target("streams", "kernel called in a window", "µs of CPU", most=12.0),
+    *(
+        Target("budgets", f"{work}, {share:g} of its memory", "time without a budget", most=3.0)
+        for work in BUDGETED
+        for share in SHARES
+    ),
+    Target("scope", "Python wrapper, not recording", "ns", most=450.0),
+    Target("scope", "Python wrapper, recording", "ns", most=1000.0),
+)
+
+
+# --- measurements --------------------------------------------------------------------------------
+
+Figures = Iterator[tuple[str, Figure]]
+
+
+def race_works() -> Figures:
+    """Race ours against jitted JAX, by call and by five iterations in one call."""
+    for work in RACED:
+        systems = ("jitted", "ours", "jitted, whole", "ours, whole")
+        rows = {row.system: row for row in race.race(work, systems, resident=False)}
+        for what, mine, other in (("a call", *systems[1::-1]), ("whole", *systems[:1:-1])):
+            pairs = zip(rows[mine].seconds, rows[other].seconds, strict=True)
+            yield f"{work}, {what}", Figure.of([a / b for a, b in pairs])
+        yield (
+            f"{work}, first step",
+            Figure.of([rows[systems[3]].to_first / rows[systems[2]].to_first]),
+        )
+
+
+SECOND: Final = """
+from time import perf_counter
+import jax; jax.devices()
+from benchmarks.training.systems import SYSTEMS, first
+from benchmarks.works import WORKS
+print(first("ours", WORKS["s"], 1)[1])
+"""
+
+
+def time_second_process() -> Figures:
+    """Time compilation and the first step in processes with a filled cache, imports excluded."""
+    with TemporaryDirectory() as folder:
+        env = os.environ | {"TIMERL_CACHE": folder}
+        command = [sys.executable, "-c", SECOND]
+        times = [
+            float(
+                subprocess.run(command, env=env, check=True, capture_output=True, cwd=ROOT).stdout
+            )
+            for _ in range(6)
+        ]
+    yield "s, compile and first step", Figure.of(times[1:])
+
+
+def collect() -> Figures:
+    """Race `trl.collect` against a hand-written scan and gymnax, and processes against a bare loop."""
+    with Workers(ROOT) as workers:
+        for envs in COLLECTED:
+            cell = collecting.Cell(envs, collecting.STEPS)
+            names = (SCAN, "gymnax, scan", OURS)
+            found = {m.name: m for m in measured(workers, cell, names, collecting.ROUNDS)}
+            for name, peer in (("scan", SCAN), ("gymnax", "gymnax, scan")):
+                if found[peer].speeds:
+                    yield f"{name}, N = {envs}", _figure(Ratio.of(found[OURS], found[peer]))
+    yield "processes, N = 16", _figure(collecting.overhead("processes", 16))
+
+
+def _figure(ratio: Ratio) -> Figure:
+    return Figure(ratio.median, ratio.least, ratio.greatest)
+
+
+def replay() -> Figures:
+    """Race insertion, sampling and updates against cpprb.
+
+    Raises:
+        ImportError: cpprb is not installed.
+    """
+    for name, number in zip(REPLAYED, (1, 3, 4), strict=True):
+        size = buffers.SIZES[number]
+        systems = {one: buffers.SYSTEMS[one](*size) for one in ("ours", "cpprb")}
+        found = buffers.race(systems, *size)
+        pairs = zip(found["ours"], found["cpprb"], strict=True)
+        yield name, Figure.of([sum(a) / sum(b) for a, b in pairs])
+
+
+def call_kernels(count: int = 4_000) -> Figures:
+    """Time empty kernels that are called in a window of two streams."""
+    kernel = trl.kernel(reads=lambda a, b: (a, b), writes=lambda a, b: b)(lambda a, b: None)
+    buffers = [np.zeros(8) for _ in range(24)]
+    times = list[float]()
+    for _ in range(7):
+        begun = process_time()
+        with trl.streams.window(streams=2):
+            for k in range(count):
+                kernel(buffers[k % 24], buffers[(k + 1) % 24])
+        times.append((process_time() - begun) / count * 1e6)
+    yield "kernel called in a window", Figure.of(times[1:])
+
+
+def compile_under_budgets() -> Figures:
+    """Compare compile times with and without a budget, each in a process."""
+    for work in BUDGETED:
+        whole = budgets.measured_under(work, None)
+        for share in SHARES:
+            under = budgets.measured_under(work, int(whole["needed"] * share))
+            yield (
+                f"{work}, {share:g} of its memory",
+                Figure.of([under["seconds"] / whole["seconds"]]),
+            )
+
+
+def wrap_calls() -> Figures:
+    """Time calls of a function wrapped by the Python recorder, in a tight loop."""
+    found = taps.measured(taps.CALLS, 11)
+    yield "Python wrapper, not recording", Figure.of(found["Python, nothing recorded"][0])
+    yield "Python wrapper, recording", Figure.of(found["Python, recorded"][0])
+
+
+GROUPS: Final[Mapping[str, Callable[[], Figures]]] = {
+    "race": race_works,
+    "second process": time_second_process,
+    "collect": collect,
+    "replay": replay,
+    "streams": call_kernels,
+    "budgets": compile_under_budgets,
+    "scope": wrap_calls,
+}
+
+
+# --- stored results ------------------------------------------------------------------------------
+
+
+def stored() -> dict[str, Any]:
+    """Return the stored measurements by target."""
+    return json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
+
+
+def measure(group: str) -> None:
+    """Measure a group, and store each value as soon as it is known."""
+    about = machine()
+    commit = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    done = subprocess.run(commit, capture_output=True, text=True, cwd=ROOT)
+    where = {
+        "machine": f"{about['cores']} cores, {about['device']}, JAX {about['jax']}",
+        "date": date.today().isoformat(),
+        "commit": done.stdout.strip() or "unknown",
+    }
+    for name, figure in GROUPS[group]():
+        known = stored()
+        known[f"{group}: {name}"] = asdict(figure) | where
+        STORED.write_text(json.dumps(known, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def table(known: Mapping[str, Any]) -> Iterator[str]:
+    """Return the rows of a Markdown table: missed targets first, then unmeasured and met ones."""
+    yield "| target | unit | asked | measured [range] | met | measured on |"
+    yield "|---|---|---|---|---|---|"
+    rows = list[tuple[int, str]]()
+    for target in TARGETS:
+        row = known.get(f"{target.group}: {target.name}")
+        begin = f"| {target.group}: {target.name} | {target.what} | {target.asked} |"
+        if row is None:
+            rows.append((1, f"{begin} – | not measured | |"))
+            continue
+        figure = Figure(row["value"], row["low"], row["high"])
+        met = target.is_met(figure.value)
+        where = f"{row['date']}, {row['commit']}, {row['machine']}"
+        rows.append((2 * met, f"{begin} {figure} | {'yes' if met else '**no**'} | {where} |"))
+    yield from (row for _, row in sorted(rows, key=lambda one: one[0]))
+    count = sum(rank == 2 for rank, _ in rows)
+    yield f"\n{count} of {len(rows)} targets are met, {sum(rank == 0 for rank, _ in rows)} are missed."
+
+
+def main(*words: str) -> None:
+    """Print the table, after new measurements with `--fresh`.
+
+    Raises:
+        SystemExit: no such group exists.
+    """
+    names = [word for word in words if word != "--fresh"]
+    if unknown := [name for name in names if name not in GROUPS]:
+        sys.exit(f"unknown: {', '.join(unknown)}; the groups are {', '.join(GROUPS)}")
+    if "--fresh" in words:
+        for group in names or GROUPS:
+            try:
+                measure(group)
+            except ImportError as error:
+                print(f"{group} keeps its stored values: {error}", file=sys.stderr)
+    print("\n".join(table(stored())))
