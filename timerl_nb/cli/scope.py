@@ -227,7 +227,7 @@ def _show(words: Sequence[str]) -> int:
         times = f"{recording.corrected(sum(more, first))}\n\n{measured.threads_text()}"
     print(processes(recording))
     print(f"\n{recording.devices}")
-    print(f"\n{times}\n\n{transitions_text(recording)}")
+    print(f"\n{times}\n\ncalls from one library to another:\n{transitions_text(recording)}")
     return 0
 
 

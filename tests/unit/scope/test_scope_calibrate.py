@@ -207,7 +207,7 @@ def test_recorded_runs_count_blocks_of_which_none_is_silent(
         pass
     calibration = Calibration("given", {}, made_by=counts)
     recording.corrected(calibration)
-    with pytest.raises(ExecutionError, match="another count of blocks: operations, not nothing"):
+    with pytest.raises(ExecutionError, match="only one of the calibration"):
         rec.corrected(calibration)
 
 

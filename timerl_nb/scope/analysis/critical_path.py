@@ -102,7 +102,12 @@ def critical_chain(recording: Lanes | Readable, phase: str, occurrence: int = 0)
     found = sorted(times for name, *times in entered if name == phase)
     if not found:
         known = sorted({name for name, *_ in entered})
-        raise OptionError(f"the phase {phase!r} does not exist.", hint=one_of(phase, known))
+        raise OptionError(
+            f"the phase {phase!r} does not exist.",
+            hint=one_of(phase, known)
+            if known
+            else "add trl.scope.phase(...) around parts of the program.",
+        )
     if not -len(found) <= occurrence < len(found):
         raise OptionError(
             f"phase {phase!r} has {len(found)} occurrences, but occurrence={occurrence}.",

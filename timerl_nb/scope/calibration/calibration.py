@@ -20,6 +20,7 @@ from timerl_nb.base.atomic_files import (
 from timerl_nb.base.errors import ExecutionError, explain_os_errors
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.scope.analysis.thread_timelines import Lanes
+from timerl_nb.scope.storage.event_format import BLOCKS
 from timerl_nb.scope.storage.json_validation import NUMBER, cause, of_version
 
 CALL: Final = "call"  # cost of a wrapped call
@@ -128,6 +129,11 @@ class Calibration:
             for what in sorted({*self.made_by} & {*made_by}):
                 here, there = made_by[what], self.made_by[what]
                 if here != there:
+                    if what == BLOCKS:
+                        raise ExecutionError(
+                            "only one of the calibration and the recording has disabled blocks.",
+                            hint="record both with exact=True, or both without it.",
+                        )
                     raise ExecutionError(
                         f"the calibration belongs to another {what}: {there}, not {here}.",
                         hint=_AGAIN,

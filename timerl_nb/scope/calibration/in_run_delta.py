@@ -39,8 +39,8 @@ def in_run(recording: Lanes) -> Calibration:
     if 2 * len(pairs) < FEWEST:
         raise ExecutionError(
             f"the recording has {len(pairs)} pairs of a recorded and a disabled block, but {FEWEST // 2} are needed.",
-            hint="record with taps=True for some seconds, with operations of some milliseconds; or calibrate with "
-            "whole runs: `timerl scope calibrate script.py ...`.",
+            hint="record for some seconds with taps=True. Blocks end between outermost operations: make an operation "
+            "around a whole loop a phase. Or calibrate by whole runs: `timerl scope calibrate script.py ...`.",
         )
     timed = [p.costs for p in recording.processes if p.costs]
     least = {

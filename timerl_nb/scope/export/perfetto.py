@@ -140,7 +140,8 @@ def perfetto(
     if left:
         warn(
             f"the {left:,} shortest slices are left out of {path.name}.",
-            hint="write a shorter time window (`begin`, `end` in seconds), or increase `most`.",
+            hint="write a shorter time window: `begin` and `end` in seconds (`--begin`, `--end`), or increase `most` in "
+            "`recording.perfetto`.",
         )
     return written
 

@@ -16,6 +16,7 @@ import numpy as np
 # ts: nanoseconds of CLOCK_MONOTONIC, stored last; 0 marks an unwritten event. top: library (upper 8
 # bits) and name (lower 24 bits). depth: stack depth after the event.
 EDGE = np.dtype([("ts", "<u8"), ("top", "<u4"), ("kind", "<u2"), ("depth", "<u2")])
+BLOCKS: Final = "count of blocks"  # key in `made_by`: the unit of disabled blocks
 NAME_BITS = 24
 NAME_MASK: Final = (1 << NAME_BITS) - 1
 # Names of marks: a wake-up of another thread or process, the start of a process, a wait for its

@@ -25,7 +25,7 @@ from timerl_nb.scope.analysis.recording_queries import Recording
 from timerl_nb.scope.analysis.thread_timelines import BLOCKED, Lane, Process
 from timerl_nb.scope.device_activity.trace_data import read_trace
 from timerl_nb.scope.device_activity.traced_windows import merge_traces
-from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK, NAMELESS
+from timerl_nb.scope.storage.event_format import BLOCKS, NAME_BITS, NAME_MASK, NAMELESS
 from timerl_nb.scope.storage.json_validation import NUMBER, cause, content_of, fits, of_version
 from timerl_nb.scope.storage.recording_writer import MANIFEST, VERSION, size_of
 from timerl_nb.scope.storage.thread_files import HOW, Last, lane_of, missed_of, read_edges
@@ -127,7 +127,7 @@ def _read(folder: Traversable, source: Path) -> Recording:
         process, begin, end = about["process"], about["begin"], about["end"]
         said = _read_messages(folder / f"{process}.names")
         made_by = {key: about[key] for key in ("recorder", "python")} | about["made_by"]
-        made_by["count of blocks"] = "operations" if said.costs else "nothing"
+        made_by[BLOCKS] = "operations" if said.costs else "nothing"
         processes.append(
             Process(
                 process,
