@@ -56,7 +56,7 @@ def test_what_keeps_to_its_budget_is_told_from_what_does_not(
         known = {"needed": 4 * own, "carried": held, "given": 0, "estimated": 0, "stated": stated}
         return {**known, "resident": own, "seconds": 1.0}
 
-    monkeypatch.setattr(budgets, "_asked", asked)
+    monkeypatch.setattr(budgets, "measured_under", asked)
     budgets.main("kept", "beyond", "interpreted", shares=[1, 0.1])
     text = capsys.readouterr().out
     assert "| kept, 1 | 256.0 KiB | 256.0 KiB | 256.0 KiB | 0 B | 64.0 KiB |" in text
