@@ -34,6 +34,8 @@ def directive(module: ModuleType, name: str) -> str:
     value: Any = getattr(module, name)
     kind = "class" if inspect.isclass(value) else "function" if callable(value) else "data"
     options = "   :members:\n" if kind == "class" else ""
+    if kind == "class" and (fields := getattr(value, "_fields", ())):  # described by Attributes
+        options += f"   :exclude-members: {', '.join(fields)}\n"
     if module is not trl and getattr(trl, name, None) is value:  # described on the page of `trl`
         options += "   :no-index:\n"
     return f".. auto{kind}:: {module.__name__}.{name}\n{options}"

@@ -301,7 +301,7 @@ def test_functions_that_fail(function: Any, message: str) -> None:
         (
             lambda b, t, r: trl.udf(failing, out="f32", where=t == 1),
             errors.DomainError,
-            "for a function with outputs",
+            "a function with outputs cannot",
         ),
         (lambda b, t, r: trl.Resource(3), errors.DomainError, "needs a function that creates it"),
     ],
