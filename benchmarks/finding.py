@@ -1,10 +1,27 @@
-"""A finding of a paper and its reproduction."""
+"""A finding of a paper and its reproduction, and the spread of a measured quantity."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A quantity over several rounds: the median, the least and the greatest value."""
+
+    median: float
+    least: float
+    greatest: float
+
+    @staticmethod
+    def from_values(values: Sequence[float]) -> Spread:
+        return Spread(median(values), min(values), max(values))
+
+    def __str__(self) -> str:
+        return f"{self.median:.3g} ({self.least:.3g}–{self.greatest:.3g})"
 
 
 @dataclass(frozen=True)

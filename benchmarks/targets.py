@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any, Final
@@ -24,8 +24,7 @@ import numpy as np
 
 import timerl_nb as trl
 from benchmarks.collecting import targets as collecting
-from benchmarks.collecting.findings import OURS, SCAN, Ratio
-from benchmarks.collecting.sweep import Workers, measured
+from benchmarks.finding import Spread
 from benchmarks.memory import budgets
 from benchmarks.replay import buffers
 from benchmarks.scope import taps
@@ -34,22 +33,6 @@ from benchmarks.training.report import machine
 
 ROOT: Final = Path(__file__).parents[1]
 STORED: Final = Path(__file__).with_name("targets.json")
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A measured value: the median, and the least and the greatest value of the rounds."""
-
-    value: float
-    low: float
-    high: float
-
-    @staticmethod
-    def of(values: list[float]) -> Figure:
-        return Figure(median(values), min(values), max(values))
-
-    def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g} to {self.high:.3g}]"
 
 
 @dataclass(frozen=True)
@@ -84,7 +67,6 @@ RACED: Final[Mapping[str, tuple[float, float | None]]] = {
     "R-8": (0.55, None), "V-8": (0.72, None), "C": (0.9, 0.9),
 }  # fmt: skip
 FIRST: Final = ("S", "C")  # works of which the first step is limited
-COLLECTED: Final = (16, 256, 2048, 8192)  # environments
 REPLAYED: Final[Mapping[str, float]] = {
     "32 of 1e5": 0.65, "256 of 1e6": 0.45, "4,096 of 1e6": 0.15,
 }  # fmt: skip
@@ -96,9 +78,21 @@ TARGETS: Final = (
     *(Target("race", f"{w}, whole", OF_JITTED, most=x) for w, (_, x) in RACED.items() if x),
     *(Target("race", f"{w}, first step", f"{OF_JITTED}, cold", most=1.2) for w in FIRST),
     Target("second process", "s, compile and first step", "seconds", most=0.4),
-    *(Target("collect", f"scan, N = {n}", "speed of a JAX scan", least=1.0) for n in COLLECTED),
-    *(Target("collect", f"gymnax, N = {n}", "speed of gymnax", least=1.05) for n in COLLECTED),
-    Target("collect", "processes, N = 16", "time of a bare loop", most=1.05),
+    *(
+        Target("collect", f"over {peer}, N = {n}", "ratio of speeds", least=least)
+        for n in collecting.ENVS
+        for peer, least in (collecting.PEERS | (collecting.ONCE if n == 256 else {})).items()
+    ),
+    Target("collect", "blocks, 16 MiB of state", "ratio of speeds", least=1.4),
+    *(
+        Target("collect", f"{how}, N = {n}", "time of a bare loop", most=1.05)
+        for how, n in collecting.HOST
+    ),
+    Target("collect", "error of the cost model", "relative", most=0.2),
+    *(
+        Target("collect", f"first batch, {what}", "seconds", most=most)
+        for what, most in collecting.FIRST_BATCH.items()
+    ),
     *(Target("replay", name, "time of cpprb", most=most) for name, most in REPLAYED.items()),
     Target("streams", "kernel called in a window", "µs of CPU", most=12.0),
     *(
@@ -113,21 +107,19 @@ TARGETS: Final = (
 
 # --- measurements --------------------------------------------------------------------------------
 
-Figures = Iterator[tuple[str, Figure]]
+Figures = Iterator[tuple[str, Spread]]
 
 
 def race_works() -> Figures:
     """Race ours against jitted JAX, by call and by five iterations in one call."""
     for work in RACED:
         systems = ("jitted", "ours", "jitted, whole", "ours, whole")
-        rows = {row.system: row for row in race.race(work, systems, resident=False)}
-        for what, mine, other in (("a call", *systems[1::-1]), ("whole", *systems[:1:-1])):
-            pairs = zip(rows[mine].seconds, rows[other].seconds, strict=True)
-            yield f"{work}, {what}", Figure.of([a / b for a, b in pairs])
-        yield (
-            f"{work}, first step",
-            Figure.of([rows[systems[3]].to_first / rows[systems[2]].to_first]),
-        )
+        jitted, ours, jitted_whole, ours_whole = race.race(work, systems, resident=False)
+        for what, mine, other in (("a call", ours, jitted), ("whole", ours_whole, jitted_whole)):
+            pairs = zip(mine.seconds, other.seconds, strict=True)
+            yield f"{work}, {what}", Spread.from_values([a / b for a, b in pairs])
+        first = ours_whole.to_first / jitted_whole.to_first
+        yield f"{work}, first step", Spread.from_values([first])
 
 
 SECOND: Final = """
@@ -150,24 +142,7 @@ def time_second_process() -> Figures:
             )
             for _ in range(6)
         ]
-    yield "s, compile and first step", Figure.of(times[1:])
-
-
-def collect() -> Figures:
-    """Race `trl.collect` against a hand-written scan and gymnax, and processes against a bare loop."""
-    with Workers(ROOT) as workers:
-        for envs in COLLECTED:
-            cell = collecting.Cell(envs, collecting.STEPS)
-            names = (SCAN, "gymnax, scan", OURS)
-            found = {m.name: m for m in measured(workers, cell, names, collecting.ROUNDS)}
-            for name, peer in (("scan", SCAN), ("gymnax", "gymnax, scan")):
-                if found[peer].speeds:
-                    yield f"{name}, N = {envs}", _figure(Ratio.of(found[OURS], found[peer]))
-    yield "processes, N = 16", _figure(collecting.overhead("processes", 16))
-
-
-def _figure(ratio: Ratio) -> Figure:
-    return Figure(ratio.median, ratio.least, ratio.greatest)
+    yield "s, compile and first step", Spread.from_values(times[1:])
 
 
 def replay() -> Figures:
@@ -181,7 +156,7 @@ def replay() -> Figures:
         systems = {one: buffers.SYSTEMS[one](*size) for one in ("ours", "cpprb")}
         found = buffers.race(systems, *size)
         pairs = zip(found["ours"], found["cpprb"], strict=True)
-        yield name, Figure.of([sum(a) / sum(b) for a, b in pairs])
+        yield name, Spread.from_values([sum(a) / sum(b) for a, b in pairs])
 
 
 def call_kernels(count: int = 4_000) -> Figures:
@@ -195,7 +170,7 @@ def call_kernels(count: int = 4_000) -> Figures:
             for k in range(count):
                 kernel(buffers[k % 24], buffers[(k + 1) % 24])
         times.append((process_time() - begun) / count * 1e6)
-    yield "kernel called in a window", Figure.of(times[1:])
+    yield "kernel called in a window", Spread.from_values(times[1:])
 
 
 def compile_under_budgets() -> Figures:
@@ -206,21 +181,21 @@ def compile_under_budgets() -> Figures:
             under = budgets.measured_under(work, int(whole["needed"] * share))
             yield (
                 f"{work}, {share:g} of its memory",
-                Figure.of([under["seconds"] / whole["seconds"]]),
+                Spread.from_values([under["seconds"] / whole["seconds"]]),
             )
 
 
 def wrap_calls() -> Figures:
     """Time calls of a function wrapped by the Python recorder, in a tight loop."""
     found = taps.measured(taps.CALLS, 11)
-    yield "Python wrapper, not recording", Figure.of(found["Python, nothing recorded"][0])
-    yield "Python wrapper, recording", Figure.of(found["Python, recorded"][0])
+    yield "Python wrapper, not recording", Spread.from_values(found["Python, nothing recorded"][0])
+    yield "Python wrapper, recording", Spread.from_values(found["Python, recorded"][0])
 
 
 GROUPS: Final[Mapping[str, Callable[[], Figures]]] = {
     "race": race_works,
     "second process": time_second_process,
-    "collect": collect,
+    "collect": partial(collecting.figures, ROOT),
     "replay": replay,
     "streams": call_kernels,
     "budgets": compile_under_budgets,
@@ -246,7 +221,10 @@ def measure(group: str) -> None:
         "date": date.today().isoformat(),
         "commit": done.stdout.strip() or "unknown",
     }
+    asked = {target.name for target in TARGETS if target.group == group}
     for name, figure in GROUPS[group]():
+        if name not in asked:
+            continue
         known = stored()
         known[f"{group}: {name}"] = asdict(figure) | where
         STORED.write_text(json.dumps(known, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
@@ -263,8 +241,8 @@ def table(known: Mapping[str, Any]) -> Iterator[str]:
         if row is None:
             rows.append((1, f"{begin} – | not measured | |"))
             continue
-        figure = Figure(row["value"], row["low"], row["high"])
-        met = target.is_met(figure.value)
+        figure = Spread(row["median"], row["least"], row["greatest"])
+        met = target.is_met(figure.median)
         where = f"{row['date']}, {row['commit']}, {row['machine']}"
         rows.append((2 * met, f"{begin} {figure} | {'yes' if met else '**no**'} | {where} |"))
     yield from (row for _, row in sorted(rows, key=lambda one: one[0]))

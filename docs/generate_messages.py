@@ -32,7 +32,7 @@ MAKERS = {
     "_tell": (WARNING, 0, None),
     "damaged_run_file_error": ("ExecutionError", 1, None),
     "expect_type": ("CallError", 2, 3),
-    "warn": (WARNING, 0, 1),
+    "warn": (WARNING, 0, None),
     **dict.fromkeys(KINDS, ("", 0, None)),
 }
 BEFORE = {"damaged_run_file_error": "… {}.", "expect_type": "… is not {}."}

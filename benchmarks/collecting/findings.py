@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.collecting.sweep import Measured
 from benchmarks.collecting.table import BRAX
-from benchmarks.finding import Finding
+from benchmarks.finding import Finding, Spread
 
 LOOPS: Final = ("Gymnasium, a loop + PyTorch", "Gymnasium, a loop")
 EAGER, STEPS, SCAN = "PyTorch, batched", "JAX, a call a step", "JAX, scan"
@@ -21,13 +21,8 @@ OURS: Final = "ours, scan"
 NO_GPU: Final = "batches run on the few cores of a CPU"
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """How many times as fast: the median, the least and the greatest."""
-
-    median: float
-    least: float
-    greatest: float
+class Ratio(Spread):
+    """A ratio of speeds."""
 
     @classmethod
     def of(cls, a: Measured, b: Measured) -> Ratio:

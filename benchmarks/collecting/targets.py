@@ -1,4 +1,4 @@
-"""Performance targets of collecting on a CPU: each figure of one interleaved run next to its target."""
+"""Figures of collecting on a CPU that have targets, each from one interleaved run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ import timerl_nb as trl
 from benchmarks.collecting import fitting
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.findings import EAGER, LOOPS, OURS, SCAN, Ratio
-from benchmarks.collecting.sweep import Measured, Workers, measured
+from benchmarks.collecting.sweep import Workers, measured
+from benchmarks.finding import Spread
 from timerl_nb.collecting.cost_model import Device
 from timerl_nb.driver.search.machine_constants import machine_here
 
 STEPS: Final = 64
 ROUNDS: Final = 11
-PEERS: Final = (SCAN, "gymnax, scan", EAGER, OURS)
+ENVS: Final = (16, 256, 1024, 8192)
+# Least speeds of ours over peers: for all numbers of environments, and for 256.
+PEERS: Final = {SCAN: 1.0, "gymnax, scan": 1.05}
+ONCE: Final = {EAGER: 4.5, LOOPS[0]: 120.0}
+FIRST_BATCH: Final = {"empty cache": 3.0, "filled cache": 0.5}  # most seconds
 SIMULATION: Final = Cell(16_384, 100, 0, state=64)  # 16 MiB of state
 HOST: Final = (("native", 16), ("native", 256), ("loop", 16), ("processes", 2), ("processes", 16))
 START: Final = """
@@ -40,40 +45,23 @@ print(perf_counter() - began)
 """
 
 
-def table(root: Path) -> Iterator[str]:
-    """Return Markdown rows."""
-    yield "| what | found: median (least–greatest) | asked |"
-    yield "|---|---|---|"
+def figures(root: Path) -> Iterator[tuple[str, Spread]]:
+    """Yield each figure with a target by name; figures of missing peers are left out."""
     with Workers(root) as workers:
-        for envs in (16, 256, 1024, 8192):
-            cell = Cell(envs, STEPS)
-            names = (*PEERS, LOOPS[0]) if envs == 256 else PEERS
-            by_name = {m.name: m for m in measured(workers, cell, names, ROUNDS)}
-            asked = {SCAN: "0.98 x", "gymnax, scan": "1.05 x"}
-            if envs == 256:
-                asked |= {EAGER: "4.5 x", LOOPS[0]: "120 x"}
-            yield from _ratios(f"{OURS} over {{}}, N = {envs:,}", by_name, OURS, asked)
+        for envs in ENVS:
+            names = (OURS, *PEERS, *(ONCE if envs == 256 else {}))
+            found = {m.name: m for m in measured(workers, Cell(envs, STEPS), names, ROUNDS)}
+            for name, other in found.items():
+                if name != OURS and other.speeds:
+                    yield f"over {name}, N = {envs}", Ratio.of(found[OURS], other)
         both = {m.name: m for m in measured(workers, SIMULATION, ("ours", "ours, blocks"), ROUNDS)}
-        yield from _ratios(
-            "blocks over {}, 16 MiB of state", both, "ours, blocks", {"ours": "1.4 x"}
-        )
+        yield "blocks, 16 MiB of state", Ratio.of(both["ours, blocks"], both["ours"])
     for how, envs in HOST:
-        yield f"| {how} beside a bare loop, N = {envs} | {overhead(how, envs)} of the time | 1.05 x |"
-    errors = sorted(model_errors())
-    on = f"{len(errors)} cells outside its five runs"
-    yield f"| the cost model's error, {on} | {median(errors):.0%} ({errors[0]:.0%}–{errors[-1]:.0%}) | 20 % |"
+        yield f"{how}, N = {envs}", overhead(how, envs)
+    yield "error of the cost model", Spread.from_values(model_errors())
     with TemporaryDirectory() as folder:
-        for what, asked in (("nothing kept", "3 s"), ("from the cache", "0.5 s")):
-            yield f"| first batch, a new process, {what} | {_first(folder):.2f} s | {asked} |"
-
-
-def _ratios(
-    what: str, by_name: dict[str, Measured], mine: str, asked: dict[str, str]
-) -> Iterator[str]:
-    for name, least in asked.items():
-        other = by_name[name]
-        found = str(Ratio.of(by_name[mine], other)) if other.speeds else other.why_not
-        yield f"| {what.format(name)}, K = {other.cell.steps} | {found} | {least} |"
+        for what in FIRST_BATCH:
+            yield f"first batch, {what}", Spread.from_values([_first(folder)])
 
 
 def _first(folder: str) -> float:

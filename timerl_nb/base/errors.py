@@ -492,6 +492,8 @@ def one_of(name: str, legal: Sequence[str]) -> str:
     """Return the legal values as a hint, with the closest match to `name` first."""
     import difflib
 
+    if not legal:
+        return "there are none."
     close = difflib.get_close_matches(str(name), legal, n=1)
     start = f"did you mean {close[0]!r}? " if close else ""
     return f"{start}one of {', '.join(map(repr, legal))}"
@@ -528,6 +530,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Return the errors and warnings, which tab completion lists."""
-    classes = [value for value in globals().values() if isinstance(value, type)]
-    return sorted(one.__name__ for one in classes if issubclass(one, TimeRLError | TimeRLWarning))
+    """Return the public names, which tab completion lists."""
+    return __all__

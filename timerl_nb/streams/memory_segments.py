@@ -213,9 +213,8 @@ def _of_array(view: Any) -> Segment:
     first, last = _bounds(view)
     while isinstance(root, np.ndarray) and isinstance(root.base, np.ndarray):
         root = root.base
-    if (
-        isinstance(root, np.ndarray) and root.base is None and first < last
-    ):  # the root owns the memory
+    owns_memory = isinstance(root, np.ndarray) and root.base is None
+    if owns_memory and first < last:
         start, stop = _bounds(root)
         _check_owned(first - start, last - start, stop - start)
     return Segment(HOST, first, last)

@@ -58,7 +58,7 @@ def test_a_state_is_a_file_of_its_folder(tmp_path: Path) -> None:
     ]
     for other in others:
         forge(folder, state=other)
-        with pytest.raises(ExecutionError, match="which is not a name that runs use"):
+        with pytest.raises(ExecutionError, match="an unknown name"):
             RunFolder(folder).read()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import timerl_nb as trl
 from benchmarks import __main__ as face
-from benchmarks import lines, works
+from benchmarks import lines, targets, works
 from benchmarks.compiler import compiling
 from benchmarks.memory import budgets, temporaries
 from benchmarks.scope import overlap, taps
@@ -182,3 +182,24 @@ def test_what_taps_cost_is_measured_of_recorded_calls() -> None:
     found = taps.measured(400, 3)
     assert {name.rpartition(", ")[2] for name in found} == {"recorded", "nothing recorded"}
     assert all(len(tight) == len(cold) == 3 for tight, cold in found.values())
+
+
+def test_stored_values_belong_to_targets_and_fresh_ones_replace_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {f"{target.group}: {target.name}" for target in targets.TARGETS}
+    assert len(known) == len(targets.TARGETS) and {*targets.stored()} <= known
+    assert {target.group for target in targets.TARGETS} == {*targets.GROUPS}
+
+    def figures() -> targets.Figures:
+        yield "kernel called in a window", targets.Spread(13.0, 12.0, 20.0)
+        yield "a figure without a target", targets.Spread(1.0, 1.0, 1.0)
+
+    monkeypatch.setattr(targets, "STORED", tmp_path / "targets.json")
+    monkeypatch.setattr(targets, "GROUPS", {"streams": figures})
+    targets.measure("streams")
+    (row,) = targets.stored().values()
+    assert (row["median"], row["least"], row["greatest"]) == (13.0, 12.0, 20.0)
+    *rows, _, end = [line for text in targets.table(targets.stored()) for line in text.splitlines()]
+    assert "| ≤ 12 | 13 (12–20) | **no** |" in rows[2]  # missed targets come first
+    assert end == f"0 of {len(known)} targets are met, 1 are missed."

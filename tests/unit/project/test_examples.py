@@ -35,7 +35,7 @@ def public_objects() -> Iterator[tuple[str, Any]]:
                 yield f"trl.{cls.__name__}.{name}", value
     with trl.Context():
         tensor = trl.zeros(3)
-    for name in dir(tensor):  # what tab completion lists
+    for name in dir(tensor):  # the names of tab completion
         value = getattr(type(tensor), name)
         if inspect.isfunction(value) and not name.startswith("_"):
             yield f"x.{name}", value

@@ -262,9 +262,7 @@ def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
     if given["turn"] < 0 or given["nbytes"] < 0:
         raise damaged_run_file_error(path, "has a `turn` or `nbytes` below 0")
     if not _IS_STATE.fullmatch(given["state"]):
-        raise damaged_run_file_error(
-            path, f"has the `state` {given['state']!r}, which is not a name that runs use"
-        )
+        raise damaged_run_file_error(path, f"has the `state` {given['state']!r}, an unknown name")
     cut = given["cut"]
     with suppress(TypeError):
         at = None if cut is None else Cut(**cut)
