@@ -1,8 +1,8 @@
 """Performance targets, each with its last measured value: `python -m benchmarks targets [--fresh] [GROUP …]`.
 
 `targets.json` stores the last measurement of each target, with its machine, date and commit. `--fresh`
-measures the named groups again, or all of them. Every value comes from one interleaved run. A group
-whose peers are not installed keeps its stored values.
+measures the named groups again, or all of them. Races are interleaved; compile times come from single
+processes. A group whose peers are not installed keeps its stored values.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ from time import perf_counter
 import jax; jax.devices()
 from benchmarks.training.systems import SYSTEMS, first
 from benchmarks.works import WORKS
-print(first("ours", WORKS["s"], 1)[1])
+print(first("ours", WORKS["s"], 4)[1])
 """
 
 
@@ -138,7 +138,9 @@ def time_second_process() -> Figures:
         command = [sys.executable, "-c", SECOND]
         times = [
             float(
-                subprocess.run(command, env=env, check=True, capture_output=True, cwd=ROOT).stdout
+                subprocess.run(
+                    command, env=env, check=True, stdout=subprocess.PIPE, cwd=ROOT
+                ).stdout
             )
             for _ in range(6)
         ]
