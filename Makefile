@@ -41,7 +41,7 @@ test: setup  ## set up, and run every check and test
 setup: $(STAMP) $(BUILT)  ## make the virtual environment, from the lock file, and the widgets' bundles
 
 # Everything that is installed is pinned by hash: uv itself, what runs, and what builds the project.
-$(STAMP): requirements.lock requirements.uv.lock requirements.build.lock pyproject.toml hatch_build.py timerl_nb/scope/wrappers/_tap.c widgets/labextension/package.json widgets/labextension/container/remoteEntry.js
+$(STAMP): requirements.lock requirements.uv.lock requirements.build.lock pyproject.toml hatch_build.py timerl_nb/scope/wrappers/_tap.c timerl_nb/replay/prioritization/_replay.c timerl_nb/streams/_segments.c widgets/labextension/package.json widgets/labextension/container/remoteEntry.js
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11) and "TimeRL-nb needs Python 3.11 or newer (make PYTHON=python3.11 …)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.uv.lock

@@ -1,4 +1,7 @@
-"""Lets hatch build, before it packs or installs the project, the widgets' bundles and the recorder in C."""
+"""Lets hatch build, before it packs or installs the project, the widgets' bundles and the C extensions.
+
+A wheel also contains a copy of `datasets`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,12 @@ sys.path.append(str(ROOT / "widgets"))  # hatch loads this file by its path
 
 import bundle  # noqa: E402
 
-TAP = ROOT / "timerl_nb" / "scope" / "wrappers" / "_tap.c"
+PACKAGE = ROOT / "timerl_nb"
+SOURCES = (
+    PACKAGE / "scope" / "wrappers" / "_tap.c",
+    PACKAGE / "replay" / "prioritization" / "_replay.c",
+    PACKAGE / "streams" / "_segments.c",
+)
 
 
 class BuildHook(BuildHookInterface[Any]):
@@ -31,31 +39,36 @@ class BuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if not bundle.is_fresh():
             bundle.build()
-        if version == "editable":
-            built_tap(TAP.parent)
-        elif self.target_name == "wheel":
-            made = built_tap(Path(tempfile.mkdtemp()))
-            if made is not None:  # a wheel of this platform alone
-                build_data["force_include"][str(made)] = f"timerl_nb/scope/wrappers/{made.name}"
-                build_data["pure_python"] = False
-                build_data["infer_tag"] = True
+        if version != "editable" and self.target_name == "wheel":
+            build_data["force_include"][str(ROOT / "datasets")] = "timerl_nb/datasets/files"
+        for source in SOURCES:
+            if version == "editable":
+                built_extension(source, source.parent)
+            elif self.target_name == "wheel":
+                made = built_extension(source, Path(tempfile.mkdtemp()))
+                if made is not None:  # a wheel of this platform alone
+                    where = source.with_name(made.name).relative_to(ROOT)
+                    build_data["force_include"][str(made)] = where.as_posix()
+                    build_data["pure_python"] = False
+                    build_data["infer_tag"] = True
 
 
-def built_tap(folder: Path) -> Path | None:
-    """The recorder in C; None where it cannot be built: the one in Python does the same.
+def built_extension(source: Path, folder: Path) -> Path | None:
+    """Build a C extension; return None if it cannot be built: Python code does the same.
 
     With TIMERL_REQUIRE_C set it must be built.
     """
-    made = folder / f"_tap{sysconfig.get_config_var('EXT_SUFFIX')}"
+    made = folder / f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
     made.unlink(missing_ok=True)
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     linking = (
         ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
     )
     include = f"-I{sysconfig.get_path('include')}"
-    of = f"-DSOURCE={zlib.crc32(TAP.read_bytes())}L"  # who loads it knows of what it was built
-    words = [*shlex.split(compiler), "-O2", "-fPIC", *linking, include, of]
-    words += [str(TAP), "-o", str(made)]
+    of = f"-DSOURCE={zlib.crc32(source.read_bytes())}L"  # `load_extension` compares it
+    # one rounding per operation, as NumPy
+    words = [*shlex.split(compiler), "-O3", "-ffp-contract=off", "-fPIC", *linking, include, of]
+    words += [str(source), "-o", str(made)]
     try:
         done = subprocess.run(words, capture_output=True, text=True)
         failed = done.returncode and (done.stderr or f"{words[0]}: status {done.returncode}")
@@ -66,7 +79,7 @@ def built_tap(folder: Path) -> Path | None:
     made.unlink(missing_ok=True)
     if os.environ.get("TIMERL_REQUIRE_C"):
         raise RuntimeError(
-            f"the recorder in C cannot be built:\n{failed}\n"
+            f"{source.name} cannot be built:\n{failed}\n"
             "What to do: install a C compiler and Python's headers (Debian: gcc python3-dev)."
         )
     return None

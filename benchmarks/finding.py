@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+Verdict = Literal[
+    "holds", "does not hold", "undecided", "not shown", "predicted only", "not measured"
+]
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -44,7 +48,7 @@ class Finding:
     found: str
     truth: str
     paper: str
-    verdict: Literal["holds", "does not hold", "undecided", "not shown"]
+    verdict: Verdict
     source: str
     because: str = ""
 

@@ -76,14 +76,19 @@ SHARES: Final = (0.5, 0.25)
 TARGETS: Final = (
     *(Target("race", f"{w}, a call", OF_JITTED, most=call) for w, (call, _) in RACED.items()),
     *(Target("race", f"{w}, whole", OF_JITTED, most=x) for w, (_, x) in RACED.items() if x),
-    *(Target("race", f"{w}, first step", f"{OF_JITTED}, cold", most=1.2) for w in FIRST),
-    Target("second process", "s, compile and first step", "seconds", most=0.4),
+    *(Target("first step", f"{w}, whole, empty cache", OF_JITTED, most=1.2) for w in FIRST),
+    Target("first step", "s, filled cache", "seconds", most=0.4),
     *(
         Target("collect", f"over {peer}, N = {n}", "ratio of speeds", least=least)
         for n in collecting.ENVS
         for peer, least in (collecting.PEERS | (collecting.ONCE if n == 256 else {})).items()
     ),
     Target("collect", "blocks, 16 MiB of state", "ratio of speeds", least=1.4),
+    *(
+        Target("collect", f"JAX function, N = {n}", "time of a network", most=1.05)
+        for n in collecting.FUNCTION
+    ),
+    Target("collect", collecting.NEXT, "time of its program", most=1.1),
     *(
         Target("collect", f"{how}, N = {n}", "time of a bare loop", most=1.05)
         for how, n in collecting.HOST
@@ -100,8 +105,8 @@ TARGETS: Final = (
         for work in BUDGETED
         for share in SHARES
     ),
-    Target("scope", "Python wrapper, not recording", "ns", most=450.0),
-    Target("scope", "Python wrapper, recording", "ns", most=1000.0),
+    Target("scope", "Python wrapper, recording in a tight loop", "ns", most=450.0),
+    Target("scope", "Python wrapper, recording after other work", "ns", most=1000.0),
 )
 
 
@@ -118,33 +123,46 @@ def race_works() -> Figures:
         for what, mine, other in (("a call", ours, jitted), ("whole", ours_whole, jitted_whole)):
             pairs = zip(mine.seconds, other.seconds, strict=True)
             yield f"{work}, {what}", Spread.from_values([a / b for a, b in pairs])
-        first = ours_whole.to_first / jitted_whole.to_first
-        yield f"{work}, first step", Spread.from_values([first])
 
 
-SECOND: Final = """
-from time import perf_counter
+FIRST_STEP: Final = """
+import sys
 import jax; jax.devices()
-from benchmarks.training.systems import SYSTEMS, first
+from benchmarks.training.systems import first
 from benchmarks.works import WORKS
-print(first("ours", WORKS["s"], 4)[1])
+system, work = sys.argv[1:]
+print(first(system, WORKS[work], 4)[1])
 """
 
 
-def time_second_process() -> Figures:
-    """Time compilation and the first step in processes with a filled cache, imports excluded."""
+def first_step(system: str, work: str, cache: str) -> float:
+    """Return the seconds from compilation to the end of the first step in a new process, without imports.
+
+    Args:
+        system: the system.
+        work: the program.
+        cache: the folder of our disk cache.
+    """
+    env = os.environ | {"TIMERL_CACHE": cache}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # JAX imports modules in its first compilation
+    command = [sys.executable, "-c", FIRST_STEP, system, work]
+    done = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, cwd=ROOT)
+    return float(done.stdout)
+
+
+def time_first_steps(rounds: int = 3) -> Figures:
+    """Time first steps in new processes: beside jitted JAX in turn, and from a filled cache."""
+
+    def cold(system: str, work: str) -> float:
+        with TemporaryDirectory() as empty:
+            return first_step(system, work, empty)
+
+    for work in FIRST:
+        ratios = [cold("ours, whole", work) / cold("jitted, whole", work) for _ in range(rounds)]
+        yield f"{work}, whole, empty cache", Spread.from_values(ratios)
     with TemporaryDirectory() as folder:
-        env = os.environ | {"TIMERL_CACHE": folder}
-        command = [sys.executable, "-c", SECOND]
-        times = [
-            float(
-                subprocess.run(
-                    command, env=env, check=True, stdout=subprocess.PIPE, cwd=ROOT
-                ).stdout
-            )
-            for _ in range(6)
-        ]
-    yield "s, compile and first step", Spread.from_values(times[1:])
+        times = [first_step("ours", "s", folder) for _ in range(6)]
+    yield "s, filled cache", Spread.from_values(times[1:])
 
 
 def replay() -> Figures:
@@ -188,15 +206,15 @@ def compile_under_budgets() -> Figures:
 
 
 def wrap_calls() -> Figures:
-    """Time calls of a function wrapped by the Python recorder, in a tight loop."""
-    found = taps.measured(taps.CALLS, 11)
-    yield "Python wrapper, not recording", Spread.from_values(found["Python, nothing recorded"][0])
-    yield "Python wrapper, recording", Spread.from_values(found["Python, recorded"][0])
+    """Time recorded calls of a function wrapped by the Python recorder."""
+    tight, cold = taps.measured(taps.CALLS, 11)["Python, recorded"]
+    yield "Python wrapper, recording in a tight loop", Spread.from_values(tight)
+    yield "Python wrapper, recording after other work", Spread.from_values(cold)
 
 
 GROUPS: Final[Mapping[str, Callable[[], Figures]]] = {
     "race": race_works,
-    "second process": time_second_process,
+    "first step": time_first_steps,
     "collect": partial(collecting.figures, ROOT),
     "replay": replay,
     "streams": call_kernels,

@@ -20,7 +20,7 @@ from docs.api_pages import write_pages
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "build" / "site-source"
 SITE = ROOT / "build" / "site"
-COPIED = ["docs", "notebooks", "widgets/NOTICES.md", "LICENSE"]
+COPIED = ["docs", "notebooks", "datasets/README.md", "widgets/NOTICES.md", "LICENSE"]
 REDIRECT = '<meta http-equiv="refresh" content="0; url=docs/index.html"><a href="docs/index.html">TimeRL-nb</a>\n'
 
 
@@ -47,6 +47,7 @@ def build(*, with_outputs: bool) -> int:
     """
     copy_sources()
     os.environ["TIMERL_DOCS_OUTPUTS"] = str(int(with_outputs))
+    os.environ["PLOTLY_RENDERER"] = "notebook"  # figures as HTML: MyST-NB omits plotly's own type
     options = ["-q", "-W", "--keep-going", "-b", "html", "-d", str(ROOT / "build" / "site-cache")]
     status = build_main([*options, "-c", str(ROOT / "docs"), str(SOURCE), str(SITE)])
     (SITE / "index.html").write_text(REDIRECT)

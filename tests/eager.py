@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import jax
 import pytest
@@ -19,12 +20,17 @@ def eagerly() -> Iterator[None]:
     The rounds are a hundred operations, equal in all programs, and would dominate the time without
     jit.
     """
-    encrypt = jax_random.threefry
+    encrypt, generate = jax_random.threefry, jax_random.generate
 
     def compiled(key: Words, counter: Words, *, once: bool) -> Words:
         with jax.disable_jit(False):
             return encrypt(key, counter, once=once)
 
+    def generated(*args: Any, **named: Any) -> Any:
+        with jax.disable_jit(False):
+            return generate(*args, **named)
+
     with jax.disable_jit(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax_random, "threefry", compiled)
+        patch.setattr(jax_random, "generate", generated)
         yield

@@ -52,6 +52,44 @@ def values(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
+@pattern("t", T=7)
+def equal_first_values(ctx, t, T):
+    """Let one constant fill two slots of a recurrence."""
+    f, g = trl.tensor((), domain=(t,)), trl.tensor((3,), domain=(t,))
+    f[0] = 1.0
+    f[1] = 1.0
+    f[t + 2] = f + f[t + 1]
+    first = trl.data(values(3))
+    g[0], g[1], g[2] = first, first.tanh(), first
+    g[t + 3] = g * 0.5 + g[t + 2]
+    ctx.output("f", f)
+    ctx.output("g", g[T - 1] + g[0:T].sum(axis=0))
+
+
+@pattern("t", T=6)
+def first_values_beside_unread_rows(ctx, t, T):
+    """Compute a row that no slice reads, because another output of its kernel is needed there."""
+    x, y = trl.tensor((), domain=(t,)), trl.tensor((), domain=(t,))
+    x[0], x[1], x[2] = 1.0, 2.0, 4.0
+    x[t + 3] = x[t + 1]
+    y[T - 1], y[T - 2], y[T - 3] = 1.0, 2.0, 4.0
+    y[t < T - 3] = y[trl.min(t + 2, T - 1)]
+    ctx.output("all", x[0:T] * 2.0)
+    ctx.output("sums", x[trl.max(0, t - 1) : t + 1].sum(axis=0))
+    ctx.output("reversed", y[0:T] * 2.0)
+
+
+@pattern("t", T=6)
+def booleans_of_before(ctx, t, T):
+    x, y = trl.tensor((), "bool", domain=(t,)), trl.tensor((2,), "bool", domain=(t,))
+    x[0] = True
+    x[t + 1] = x
+    y[T - 1] = trl.full((2,), True)
+    y[t < T - 1] = y[trl.min(t + 1, T - 1)]
+    ctx.output("x", x)
+    ctx.output("y", y)
+
+
 @pattern("t", T=6)
 def linear(ctx, t, T):
     x = trl.data(values(6, 3), domain=(t,))

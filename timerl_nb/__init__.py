@@ -110,6 +110,7 @@ __all__ += _functions.__all__
 _LATER = {
     "collect": "timerl_nb.collecting:collect",
     "compose": "timerl_nb.compose",
+    "datasets": "timerl_nb.datasets",
     "kernel": "timerl_nb.streams:kernel",
     "policies": "timerl_nb.collecting.policies.ready_policies",
     "replay": "timerl_nb.replay",

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from heapq import heappop, heappush
 from random import Random
@@ -22,6 +23,8 @@ os.environ.setdefault(
 
 import numpy as np
 
+import timerl_nb as trl
+from benchmarks.finding import Spread
 from timerl_nb.streams import Kernel, Segment, Stream, graph
 from timerl_nb.streams.dependence_analysis import FINDERS, finder
 from timerl_nb.streams.scheduling_window import SchedulingWindow
@@ -120,6 +123,65 @@ def empty(count: int = 5_000, repeats: int = 15) -> Iterator[str]:
         ]
         yield f"| {name} | {us[0]:.1f} | {us[1]:.1f} | {4 if name.startswith('window,') else ''} |"
     yield f"| graph, construction | {built.construction / count:.1f} | | |"
+
+
+def called(count: int = 2_000, rounds: int = 9) -> Iterator[str]:
+    """Time kernels that are called in a window, and the same calls by hand; the ways take turns."""
+    yield "| median µs of CPU of a called kernel [range], 2 threads | window | executor, dependences by hand | plain calls |"
+    yield "|---|---|---|---|"
+    for name, n in (("empty", 0), ("products of 32 × 32", 32), ("products of 128 × 128", 128)):
+        buffers = [np.full((n or 8, n or 8), 1 / (n or 8)) for _ in range(24)]
+        function: Callable[[Any, Any], object] = _multiply if n else _nothing
+        some = count if n < 100 else count // 10
+        ways = {"window": _in_window, "executor": _by_hand, "calls": _plainly}
+        found: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(rounds + 1):
+            for way, run in ways.items():
+                begun = process_time()
+                run(function, buffers, some)
+                found[way].append((process_time() - begun) / some * 1e6)
+        row = " | ".join(str(Spread.from_values(us[1:])) for us in found.values())
+        yield f"| {name} | {row} |"
+
+
+def _nothing(a: Any, b: Any) -> None: ...
+
+
+def _multiply(a: Any, b: Any) -> None:
+    np.matmul(a, a, out=b)
+
+
+def _in_window(function: Callable[[Any, Any], object], buffers: list[Any], count: int) -> None:
+    kernel = trl.kernel(reads=lambda a, b: (a, b), writes=lambda a, b: b)(function)
+    with trl.streams.window(streams=2):
+        for k in range(count):
+            kernel(buffers[k % 24], buffers[(k + 1) % 24])
+
+
+def _plainly(function: Callable[[Any, Any], object], buffers: list[Any], count: int) -> None:
+    for k in range(count):
+        function(buffers[k % 24], buffers[(k + 1) % 24])
+
+
+def _by_hand(function: Callable[[Any, Any], object], buffers: list[Any], count: int) -> None:
+    """Run the calls in an executor; each waits for the last writer and the readers since, by array."""
+    wrote: dict[int, Future[None]] = {}
+    read: dict[int, list[Future[None]]] = {}
+
+    def run(upstream: set[Future[None]], a: Any, b: Any) -> None:
+        for one in upstream:
+            one.result()
+        function(a, b)
+
+    with ThreadPoolExecutor(2) as pool:
+        for k in range(count):
+            a, b = buffers[k % 24], buffers[(k + 1) % 24]
+            upstream = {wrote[id(x)] for x in (a, b) if id(x) in wrote}
+            upstream.update(read.get(id(b), ()))
+            upstream = {one for one in upstream if not one.done()}
+            mine = pool.submit(run, upstream, a, b)
+            read.setdefault(id(a), []).append(mine)
+            wrote[id(b)], read[id(b)] = mine, []
 
 
 def waiting(count: int = 150) -> Iterator[str]:
@@ -232,7 +294,9 @@ def imported(repeats: int = 5) -> Iterator[str]:
 
 
 def main(*words: str) -> None:
-    """Print all tables, or the named ones: costs, empty, waiting, gains, simulated, imported."""
-    tables = {one.__name__: one for one in (costs, empty, waiting, gains, simulated, imported)}
+    """Print all tables, or the named ones: costs, empty, called, waiting, gains, simulated, imported."""
+    tables = {
+        one.__name__: one for one in (costs, empty, called, waiting, gains, simulated, imported)
+    }
     for name in words or tables:
         print("\n".join(tables[name]()) + "\n", flush=True)

@@ -14,12 +14,14 @@ from time import perf_counter
 from typing import Any, Final
 
 import gymnasium
+import jax
 import numpy as np
 
 import timerl_nb as trl
-from benchmarks.collecting import fitting
+from benchmarks.collecting import fitting, jitted
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.findings import EAGER, LOOPS, OURS, SCAN, Ratio
+from benchmarks.collecting.policy import weights
 from benchmarks.collecting.sweep import Workers, measured
 from benchmarks.finding import Spread
 from timerl_nb.collecting.cost_model import Device
@@ -33,6 +35,8 @@ PEERS: Final = {SCAN: 1.0, "gymnax, scan": 1.05}
 ONCE: Final = {EAGER: 4.5, LOOPS[0]: 120.0}
 FIRST_BATCH: Final = {"empty cache": 3.0, "filled cache": 0.5}  # most seconds
 SIMULATION: Final = Cell(16_384, 100, 0, state=64)  # 16 MiB of state
+FUNCTION: Final = (16, 256, 2048)  # environments of a JAX function and a network as policies
+NEXT: Final = "next, N = K = 16"
 HOST: Final = (("native", 16), ("native", 256), ("loop", 16), ("processes", 2), ("processes", 16))
 START: Final = """
 from time import perf_counter
@@ -56,6 +60,9 @@ def figures(root: Path) -> Iterator[tuple[str, Spread]]:
                     yield f"over {name}, N = {envs}", Ratio.of(found[OURS], other)
         both = {m.name: m for m in measured(workers, SIMULATION, ("ours", "ours, blocks"), ROUNDS)}
         yield "blocks, 16 MiB of state", Ratio.of(both["ours, blocks"], both["ours"])
+    for envs in FUNCTION:
+        yield f"JAX function, N = {envs}", _function_over_network(envs)
+    yield NEXT, _next_over_program(16)
     for how, envs in HOST:
         yield f"{how}, N = {envs}", overhead(how, envs)
     yield "error of the cost model", Spread.from_values(model_errors())
@@ -85,14 +92,53 @@ def overhead(how: str, envs: int, rounds: int = 41) -> Ratio:
             closing(trl.collect("gym.CartPole-v1", act, envs=envs, steps=STEPS, how=how))
         )
         bare = stack.enter_context(closing(Bare(how, envs, act)))
-        takes: list[tuple[float, float]] = []
-        for k in range(2 * rounds + 2):
-            first, second = (c.next, bare.next) if k % 2 else (bare.next, c.next)
-            one, two = _seconds(first), _seconds(second)
-            takes.append((one, two) if k % 2 else (two, one))
-    each = sorted(mine / other for mine, other in takes[2:])
+        return _interleaved(c.next, bare.next, rounds)
+
+
+def _interleaved(mine: Callable[[], Any], other: Callable[[], Any], rounds: int) -> Ratio:
+    """Return the time of a call relative to another one, from alternating calls."""
+    takes: list[tuple[float, float]] = []
+    for k in range(2 * rounds + 2):
+        first, second = (mine, other) if k % 2 else (other, mine)
+        one, two = _seconds(first), _seconds(second)
+        takes.append((one, two) if k % 2 else (two, one))
+    each = sorted(one / two for one, two in takes[2:])
     low, high = each[len(each) // 4], each[-1 - len(each) // 4]
     return Ratio(median(each), low, high)
+
+
+def _function_over_network(envs: int) -> Ratio:
+    """Return the time of a batch under a JAX function, relative to the same layers as a network."""
+
+    def act(layers: Any, obs: Any, key: Any) -> Any:
+        action, log_prob = jitted.act(layers, obs[None], key)
+        return action[0], {"log_prob": log_prob[0]}
+
+    network = trl.DNNBuilder().from_env(trl.env.make("CartPole-v1"), hidden=[64, 64])
+    layers = [[*layer] for layer in weights(64)]
+    sizes: dict[str, Any] = {"envs": envs, "steps": STEPS, "how": "scan"}
+    with (
+        closing(trl.collect("CartPole-v1", act, params=layers, **sizes)) as mine,
+        closing(trl.collect("CartPole-v1", network, **sizes)) as other,
+    ):
+        return _interleaved(mine.next, other.next, ROUNDS)
+
+
+def _next_over_program(size: int, rounds: int = 400) -> Ratio:
+    """Return the time of `next`, relative to an iteration of the same program."""
+    network = trl.DNNBuilder().from_env(trl.env.make("CartPole-v1"), hidden=[64, 64])
+    with ExitStack() as stack:
+        both = [
+            stack.enter_context(
+                closing(trl.collect("CartPole-v1", network, envs=size, steps=size, how="scan"))
+            )
+            for _ in range(2)
+        ]
+        mine, other = both
+        other.next()
+        source: Any = other._source
+        turns = source._turns
+        return _interleaved(mine.next, lambda: jax.block_until_ready(next(turns)), rounds)
 
 
 def _seconds(call: Callable[[], Any]) -> float:

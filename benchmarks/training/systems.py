@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -76,7 +75,7 @@ class Compiled(Runner):
 
 
 class Ours(Runner):
-    """Our program; its run waits in a thread before each iteration of the outermost loop."""
+    """Our program, one iteration of the outermost loop (or `iterations`) at a time."""
 
     def __init__(self, work: Work | Stock, most: int, iterations: int = 1, **options: Any) -> None:
         self.iterations = iterations
@@ -84,47 +83,28 @@ class Ours(Runner):
         program = work.compile(most * iterations, given)
         self.predicted = program.memory.peak
         self._lowered = program.executable.xla_program
-        self._skipped = _turns_before(program)
-        self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
-        self._ended: BaseException | None = None
+        self._completed, self._skipped = 0, _turns_before(program)
         self._run = (
-            Run(program.executable, 0, progress=self._turned)
+            Run(program.executable, 0, progress=self._count)
             if self._lowered is None
-            else LoweredRun(self._lowered, 0, self._turned)
+            else LoweredRun(self._lowered, 0, self._count)  # it waits for each iteration
         )
-        self._thread = threading.Thread(target=self._complete, daemon=True)
-        self._thread.start()
+        self._turns = self._run.turns()
 
-    def _complete(self) -> None:
-        self._go.acquire()
-        try:
-            self._run.complete()
-            raise StopIteration
-        except BaseException as error:
-            self._ended = error
-            self._done.release()
-
-    def _turned(self, count: int = 1) -> None:
-        if self._skipped:
-            self._skipped -= count
-            return
-        if isinstance(self._run, Run):
-            jax.block_until_ready(self._run.stores)
-        self._done.release()
-        self._go.acquire()
-        if self._ended is not None:
-            raise self._ended
+    def _count(self, count: int = 1) -> None:
+        self._completed += count
 
     def advance(self) -> None:
-        self._go.release()
-        self._done.acquire()
-        if self._ended is not None:
-            raise RuntimeError("the run is over") from self._ended
+        goal = max(self._completed, self._skipped) + 1
+        while self._completed < goal:
+            if next(self._turns, None) is None:
+                raise RuntimeError("the run is over")
+        if isinstance(self._run, Run):
+            jax.block_until_ready(self._run.stores)
 
     def close(self) -> None:
-        self._ended = self._ended or KeyboardInterrupt()
-        self._go.release()
-        self._thread.join()
+        self._turns.close()
+        self._run.release()
         if self._lowered is not None:
             last = max(k for k, call in enumerate(self._lowered.calls, 1) if call.loop)
             self._sized(self._lowered.xla_executable(last))

@@ -234,7 +234,10 @@ class _Writer:
             branches = []
             for start in starts[:order]:
                 at = tuple(start if e == d else e for e in dims)
-                first = self.words.closed(lambda w=without, s=shape, k=kind: self._value(w, s, k))
+                if not branches or rng.random() < 0.5:  # else both branches have one value
+                    first = self.words.closed(
+                        lambda w=without, s=shape, k=kind: self._value(w, s, k)
+                    )
                 branches.append(Branch(at, without, first))
             node = self.words.bounded(self.words.expression(dims, shape, kind, 2, about=names))
             left = tuple(shifted if e == d else e for e in dims)

@@ -135,7 +135,7 @@ def write(seed: int, asked: dict[str, Any]) -> str:
             "another run saves its state in": "refused",
             "contains another run": "refused as there is a run",
         }
-        found = [end for text, end in said.items() if error.what.startswith(text) and error.hint]
+        found = [end for text, end in said.items() if text in error.what and error.hint]
         return found[0] if found and folder in error.what else f"fails: {error}"
     except Exception as error:
         return f"fails with {type(error).__name__}: {error}"

@@ -125,6 +125,19 @@ def warn(what: str, *, hint: str = "", origin: Origin | None = None) -> None:
     warnings.warn(text, TimeRLWarning, stacklevel=level)
 
 
+def is_user_call(depth: int, between: Sequence[str] = ()) -> bool:
+    """Return whether the user called a function on the stack, rather than this package.
+
+    Args:
+        depth: the number of frames from the caller of this function to the function.
+        between: suffixes of the files of wrappers, whose frames are skipped.
+    """
+    frame = sys._getframe(depth + 2)
+    while frame.f_back is not None and frame.f_code.co_filename.endswith(tuple(between)):
+        frame = frame.f_back
+    return not _is_ours(frame)
+
+
 _WARNED: dict[Any, Any] = {}  # registry of shown warnings, in the format of the module `warnings`
 
 

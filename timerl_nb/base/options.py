@@ -91,6 +91,7 @@ class Options:
         fuse_iterations: number of iterations of the outermost loop per XLA call.
         devices: number of JAX devices to shard the outermost vectorised dimension over.
         backend: compiler of the kernels; "jax" is the only one.
+        random: generator of random numbers: "threefry", or the faster "threefry13" and "hash32".
         isl_operations: limit on the work of isl in one scheduling, in elementary operations.
         check_nan: stop at the first NaN, and name its operation, point and line; implies the interpreter.
     """
@@ -115,6 +116,7 @@ class Options:
     fuse_iterations: int = 1
     devices: int = 1
     backend: Literal["jax"] = "jax"
+    random: Literal["threefry", "threefry13", "hash32"] = "threefry"
     isl_operations: int = 100_000_000
     check_nan: bool = False
 
@@ -173,6 +175,8 @@ class Options:
             )
         if self.backend != "jax":
             raise _wrong("backend", self.backend, '"jax"')
+        if self.random not in ("threefry", "threefry13", "hash32"):
+            raise _wrong("random", self.random, '"threefry", "threefry13" or "hash32"')
         for name in ("fuse_iterations", "devices", "isl_operations"):
             count = getattr(self, name)
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:

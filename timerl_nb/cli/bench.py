@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -13,6 +14,7 @@ from timerl_nb.cli.support.source_checkout import foreground, in_checkout
 _EXAMPLES: Final = """  timerl bench                 three workloads against hand-written JAX (under 5 minutes)
   timerl bench full            all workloads, kernel launches, and stock PPO to convergence
   timerl bench race S 10 ours jitted
+  timerl bench paper fig9 --predict
 """
 
 
@@ -24,7 +26,9 @@ def main(words: Sequence[str]) -> int:
         _EXAMPLES,
     )
     parser.add_argument(
-        "words", nargs="*", help="arguments of the benchmarks, such as the name of one"
+        "words",
+        nargs=argparse.REMAINDER,
+        help="the name of a benchmark, and its arguments and options",
     )
     given = parser.parse_words(words)
     found = in_checkout("benchmarks")

@@ -43,7 +43,7 @@ class Ended:
 
     Attributes:
         reward, valid: of all steps, [steps, envs].
-        done: whether a step ended an episode, [steps, envs].
+        ends: flags, [steps, envs] each; a step ended an episode if one of them is set.
         returns, lengths: partial sums of the open episodes before the first step, [envs].
         seen: observations after each step, [steps, envs, …], or only after the last step of each
             episode, in order.
@@ -52,7 +52,7 @@ class Ended:
 
     reward: Any
     valid: Any
-    done: Any
+    ends: tuple[Any, ...]
     returns: Any
     lengths: Any
     seen: Any
@@ -60,7 +60,7 @@ class Ended:
 
     @cached_property
     def end_positions(self) -> tuple[Array, Array]:
-        step, env = np.nonzero(np.asarray(self.done))
+        step, env = np.nonzero(np.logical_or.reduce([np.asarray(x) for x in self.ends]))
         return step.copy(), env.copy()  # separate, contiguous arrays, as other libraries require
 
     @cached_property

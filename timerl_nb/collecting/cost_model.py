@@ -35,7 +35,7 @@ _DRAW: Final = 100  # integer operations per random draw: twenty rounds of three
 _KERNELS: Final = 20  # kernels of an XLA step of CartPole with random actions
 _CALLS: Final = 2  # XLA calls per step of strategy "step"
 _BLOCK: Final = 256  # environments per block
-_MADE: Final = 9  # arrays of a batch, including the inputs of its statistics
+_MADE: Final = 13  # arrays of a batch, including the inputs of its statistics and private copies
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -119,6 +120,8 @@ def _confirm_budget(
 ) -> BudgetError:
     """Return an error with a larger figure, within which XLA compiles the program."""
     needed = error.needed
+    if not stated and _is_confirmed(request, source, needed):
+        return error
     request.compiler.correct(None, request.options, request.bounds, 0)
     for _ in range(_ROUNDS):
         larger = request.with_options(request.options.with_(device_memory=needed))
@@ -132,3 +135,13 @@ def _confirm_budget(
             break
         stated = found
     return stated_refusal(needed, limit, stated) if stated else error
+
+
+def _is_confirmed(request: CompileRequest, source: tuple[Stage, ...], needed: int) -> bool:
+    """Whether the refused decision fits the bytes named by the refusal, also by XLA's figure."""
+    compiler, options, bounds = request.compiler, request.options, request.bounds
+    larger = request.with_options(options.with_(device_memory=needed))
+    with suppress(BudgetError):
+        trial = compile_stages(larger, source, compiler.compile_front(options, bounds))
+        return _note_excess(trial, needed) is None
+    return False

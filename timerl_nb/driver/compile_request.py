@@ -10,6 +10,7 @@ from timerl_nb.base.errors import OptionError
 from timerl_nb.base.options import Blocks, Options
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.language.program_context import Context
+from timerl_nb.compiler.passes.generator_choice import generator_of, with_generator
 from timerl_nb.compiler.symbolic.dimensions import Endless
 from timerl_nb.driver.compiling.compiler import Compiler
 
@@ -19,7 +20,8 @@ class CompileRequest:
     """Input of a compilation.
 
     Attributes:
-        compiler: the compiler of the graph, with cached stages.
+        compiler: the compiler of the graph, with cached stages; the graph's draws use the generator of
+            the options.
         owner: the context of the graph's symbols.
         bounds: actual bounds, by name.
         options: the options.
@@ -36,12 +38,25 @@ class CompileRequest:
     def __post_init__(self) -> None:
         _check_dims(self.compiler.pdg, self.options)
         _check_effect(self.options, self.bounds)
+        drawing = _with_generator(self.compiler, self.options.random)
+        object.__setattr__(self, "compiler", drawing)
 
     def with_options(self, options: Options) -> CompileRequest:
         return replace(self, options=options)
 
     def with_bounds(self, bounds: dict[str, int]) -> CompileRequest:
         return replace(self, bounds=bounds)
+
+
+def _with_generator(compiler: Compiler, generator: str) -> Compiler:
+    """Return the compiler of the same graph with a generator of random bits."""
+    pdg = with_generator(compiler.pdg, generator)
+    if pdg is compiler.pdg:
+        return compiler
+    compiler.siblings.setdefault(generator_of(compiler.pdg), compiler)
+    if generator not in compiler.siblings:
+        compiler.siblings[generator] = Compiler(pdg, compiler.siblings)
+    return compiler.siblings[generator]
 
 
 def _check_dims(pdg: Pdg, options: Options) -> None:

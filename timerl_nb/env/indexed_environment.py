@@ -32,11 +32,15 @@ class Numbered:
     def step(self, action: Any) -> Any:
         self._at[0] = self._number
         obs, reward, terminated, truncated, more = self._step(action)
-        if self._kind is not None:
+        kind = self._kind
+        # the usual types are checked here, since calls for every environment and step are expensive
+        if kind is not None and not (obs.__class__ is np.ndarray and obs.dtype is kind):
             obs = self._convert(obs)
         if terminated or truncated:
             obs = np.array(obs)
-        return obs, number_of(reward), terminated, truncated, more
+        if reward.__class__ is not float:
+            reward = number_of(reward)
+        return obs, reward, terminated, truncated, more
 
     def reset(self, **options: Any) -> Any:
         self._at[0] = self._number

@@ -24,6 +24,7 @@ from timerl_nb.compiler.ir.operation_attributes import ConstAttrs, JaxedAttrs, R
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Tensor, is_sliced
 from timerl_nb.compiler.ir.reference.evaluation_rules import identity
 from timerl_nb.compiler.ir.shapes import NUMPY, Shape, Size, is_float
+from timerl_nb.compiler.memory.budget.cpu_fusion_rules import find_recomputed_draws
 from timerl_nb.compiler.memory.byte_sizes import Sizes, moving_symbols
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement import passed_data as given
@@ -68,6 +69,7 @@ class Kernel:
         self.results = op.attrs.results
         self.operand_sizes: list[Shape] = [self.pdg.read_type(read).shape for read in op.inputs]
         self.needs_seed = any(inner.kind == "rng" for inner in self.body)
+        self.recomputed = find_recomputed_draws(self.body)
         self.accumulated = [k for k, o in enumerate(op.outputs) if o.reduce is not None]
         stores = [plan.stores[op.id, k] for k in range(len(op.outputs))]
         self.blocks = {k: store for k, store in enumerate(stores) if store.traits.has_rows}
@@ -270,6 +272,7 @@ class Kernel:
             seeds=dims.seeds.name if dims.seeds else None,
             endless=dims.endless.name if dims.endless else None,
             turn=seed[2:],
+            recomputed=self.recomputed,
         )
 
     def compute(self, scope: Scope, operands: Mapping[int, Any]) -> list[Any]:

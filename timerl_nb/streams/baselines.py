@@ -84,6 +84,7 @@ class Unfolding(SchedulingWindow):
         self.size = len(self.kernels)
         self.free = []
         self.waits = [len(waits) for waits in graph.upstream]
+        self.upstream_slots = [list(waits) for waits in graph.upstream]
         self.downstream = [*graph.downstream]
         self.ready = deque(k for k, count in enumerate(self.waits) if not count)
         self._remove = _nothing

@@ -12,7 +12,7 @@ from typing import Any
 
 from timerl_nb.base.errors import ExecutionError, MissingPartError
 from timerl_nb.compiler.language.argument_checks import integer
-from timerl_nb.streams.dependence_analysis import finder, slots
+from timerl_nb.streams.dependence_analysis import finder
 from timerl_nb.streams.kernel_declaration import Kernel, run_inside
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.run_report import Launch, Report
@@ -121,7 +121,7 @@ def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "au
                 del flying[slot]
         slot = window.insert(kernel)
         window.ready.clear()  # all kernels are launched; the device waits
-        upstream = slots(window.upstream[slot])
+        upstream = window.upstream_slots[slot]
         flying[slot] = launcher.launch(kernel, [flying[s] for s in upstream])
         held[slot] = k
         at = (perf_counter() - first) * 1e6

@@ -204,6 +204,7 @@ class _Group:
         wrote, read: masks of the last writer and of the readers since, as long as there is a single range.
         parts: accesses by range, if there are several ranges.
         lo, hi: the single range.
+        last: a segment with this range; equal segments are often one object. None if there are several ranges.
         first, end: the address range of the whole group.
         keys: the address ranges that refer to the group.
     """
@@ -213,6 +214,7 @@ class _Group:
     parts: _Few | _Many | None
     lo: int
     hi: int
+    last: _Key | None = None
     first: int = 0
     end: int = 0
     keys: list[_Key] = _NUMBERED
@@ -240,12 +242,13 @@ class Buffers:
     """
 
     def __init__(self) -> None:
-        self._held: dict[int, Kernel] = {}
+        # by slot, the kernel and the groups whose masks of readers and of writers may have its bit. Other groups
+        # may replace these in `_groups`; a merged group has empty masks.
+        self._held: dict[int, tuple[Kernel, list[_Group], list[_Group]]] = {}
         self._bits: dict[int, list[int]] = {}  # by slot, for kernels in groups with several ranges
         self._spaces: dict[int, tuple[list[int], list[_Group]]] = {}  # start addresses and groups
         self._all = self._group(ANY.start, ANY.stop)
         self._all.parts = None
-        self._none = self._group(0, 0)
         self._groups = _Groups(self._enter)
         self._groups[ANY.buffer, ANY.start, ANY.stop] = self._all
         self._few, self._most = 0, KEPT
@@ -258,11 +261,14 @@ class Buffers:
 
     def add(self, slot: int, kernel: Kernel) -> int:
         bit, groups, upstream = 1 << slot, self._groups, 0
+        read: list[_Group] = []
+        wrote: list[_Group] = []
         for s in kernel.reads:
             group = groups[s.buffer if s.buffer >= 0 else s]
             if group.parts is None:
                 upstream |= group.wrote
                 group.read |= bit
+                read.append(group)
             else:
                 upstream |= group.parts.reads(s.start, s.stop, self._bit(slot))
         for s in kernel.writes:
@@ -271,28 +277,24 @@ class Buffers:
                 upstream |= group.read or group.wrote  # the readers already depend on the writer
                 group.wrote = bit
                 group.read = 0
+                wrote.append(group)
             else:
                 upstream |= group.parts.writes(s.start, s.stop, self._bit(slot))
-        self._held[slot] = kernel
+        self._held[slot] = kernel, read, wrote
         if self._all.wrote or self._all.read:
             upstream |= self._barriers(kernel, bit)
         return upstream & ~bit  # reads and writes of one kernel may overlap
 
     def remove(self, slot: int) -> None:
-        keep, groups, kernel = ~(1 << slot), self._groups, self._held.pop(slot)
-        for s in kernel.reads:
-            if s.buffer >= 0:
-                groups[s.buffer].read &= keep
-            else:
-                groups.get(s, self._none).read &= keep
-        for s in kernel.writes:
-            if s.buffer >= 0:
-                groups[s.buffer].wrote &= keep
-            else:
-                groups.get(s, self._none).wrote &= keep
+        keep = ~(1 << slot)
+        _, read, wrote = self._held.pop(slot)
+        for group in read:
+            group.read &= keep
+        for group in wrote:
+            group.wrote &= keep
         if self._bits:
             self._bits.pop(slot, [0])[0] = 0
-        if len(groups) > self._most:
+        if len(self._groups) > self._most:
             self._drop_finished()
 
     def _enter(self, key: int | _Key) -> _Group:
@@ -314,7 +316,11 @@ class Buffers:
                 if one.is_idle:
                     self._drop(one)
             live = [one for one in live if not one.is_idle]
-            made = self._merge_groups(live) if live else self._group(lo, hi)
+            if live:
+                made = self._merge_groups(live)
+            else:
+                made = self._group(lo, hi)
+                made.last = None if made.parts else key
             made.keys = [*made.keys]
             made.first = min([lo, *(one.first for one in live)])
             made.end = max([hi, *(one.end for one in live)])
@@ -350,6 +356,7 @@ class Buffers:
         parts.wrote = [(group.lo, group.hi, self._bit(by)) for by in slots(group.wrote)]
         parts.read = [(group.lo, group.hi, self._bit(by)) for by in slots(group.read)]
         group.wrote = group.read = group.lo = group.hi = 0
+        group.last = None
         return parts
 
     def _bit(self, slot: int) -> list[int]:
@@ -386,7 +393,7 @@ class Buffers:
         if kernel.writes:
             upstream |= readers
         if (writers | readers) & bit:
-            for slot, other in self._held.items():
+            for slot, (other, _, _) in self._held.items():
                 if other.writes or (other.reads and writers & bit):
                     upstream |= 1 << slot
         return upstream
@@ -415,32 +422,42 @@ class Ranges(Buffers):
     def add(self, slot: int, kernel: Kernel) -> int:
         bit, groups, upstream = 1 << slot, self._groups, 0
         own: list[int] = []
+        read: list[_Group] = []
+        wrote: list[_Group] = []
         for s in kernel.reads:
             group = groups[s.buffer if s.buffer >= 0 else s]
-            if group.parts is None and group.lo == s.start and group.hi == s.stop:
+            if group.last is s or (
+                group.parts is None and group.lo == s.start and group.hi == s.stop
+            ):
                 upstream |= group.wrote
                 group.read |= bit
+                read.append(group)
             elif group.parts or group.wrote or group.read:
                 own = own or self._bit(slot)
                 upstream |= (group.parts or self._split_into_ranges(group)).reads(
                     s.start, s.stop, own
                 )
             else:
-                group.read, group.lo, group.hi = bit, s.start, s.stop
+                group.read, group.lo, group.hi, group.last = bit, s.start, s.stop, s
+                read.append(group)
         for s in kernel.writes:
             group = groups[s.buffer if s.buffer >= 0 else s]
-            if group.parts is None and group.lo == s.start and group.hi == s.stop:
+            if group.last is s or (
+                group.parts is None and group.lo == s.start and group.hi == s.stop
+            ):
                 upstream |= group.read or group.wrote
                 group.wrote = bit
                 group.read = 0
+                wrote.append(group)
             elif group.parts or group.wrote or group.read:
                 own = own or self._bit(slot)
                 upstream |= (group.parts or self._split_into_ranges(group)).writes(
                     s.start, s.stop, own
                 )
             else:
-                group.wrote, group.lo, group.hi = bit, s.start, s.stop
-        self._held[slot] = kernel
+                group.wrote, group.lo, group.hi, group.last = bit, s.start, s.stop, s
+                wrote.append(group)
+        self._held[slot] = kernel, read, wrote
         if self._all.wrote or self._all.read:
             upstream |= self._barriers(kernel, bit)
         if own:

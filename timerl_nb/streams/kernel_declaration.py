@@ -12,7 +12,7 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, fields
 from os import register_at_fork
 from threading import get_ident
-from types import FrameType, MethodType
+from types import CodeType, FrameType, MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from timerl_nb.base.errors import CallError, ExecutionError, Origin, place_text
@@ -20,6 +20,8 @@ from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.streams.memory_segments import ANY, Segment, segments_of
 
 THREADS: Final = 256  # threads per block; in recordings each thread computes one element
+
+_new: Final[Any] = object.__new__
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -209,6 +211,8 @@ class KernelFunction(Generic[P, R]):
         self.function = function
         self._named = reads, writes, blocks
         self._name = name_of(function)
+        # the code, instruction and line of the last call; one value, since calls come from several threads
+        self._last: tuple[CodeType | None, int, str] = None, -1, ""
 
     def __get__(self, instance: Any, owner: type | None = None) -> KernelFunction[..., R]:
         """Bind a method, like a plain function; `reads` and `writes` get the instance as well."""
@@ -248,23 +252,34 @@ class KernelFunction(Generic[P, R]):
         return self._kernel(sys._getframe(1), args, kwargs)
 
     def _kernel(self, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kernel:
-        reads: Any
-        writes: Any
-        blocks: Any
+        reads, writes, blocks = self._named
         try:
-            reads, writes, blocks = (n(*args, **kwargs) if callable(n) else n for n in self._named)
+            if callable(reads):
+                reads = reads(*args, **kwargs) if kwargs else reads(*args)
+            if callable(writes):
+                writes = writes(*args, **kwargs) if kwargs else writes(*args)
+            if callable(blocks):
+                blocks = blocks(*args, **kwargs)
         except TypeError:
             reads, writes, blocks = self._with_defaults(args, kwargs)
-        known = dict[int, Segment]()
-        return Kernel(
-            self._name,
-            segments_of(reads, known=known),
-            segments_of(writes, written=True, known=known),
-            functools.partial(self.function, *args, **kwargs),
-            blocks,
-            keep=(reads, writes),
-            line=place_text(frame.f_code.co_filename, frame.f_lineno),
-        )
+        code, instruction, line = self._last
+        if code is not frame.f_code or instruction != frame.f_lasti:
+            code, instruction = frame.f_code, frame.f_lasti
+            line = place_text(code.co_filename, frame.f_lineno)
+            self._last = code, instruction, line
+        known: dict[int, Segment] = {}
+        made = _new(Kernel)
+        # A quarter of the time of `Kernel(…)`, which sets every field by `object.__setattr__`. The other
+        # fields have defaults, which are attributes of the class.
+        set_to = made.__dict__
+        set_to["name"] = self._name
+        set_to["reads"] = segments_of(reads, False, known)
+        set_to["writes"] = segments_of(writes, True, known)
+        set_to["run"] = functools.partial(self.function, *args, **kwargs)
+        set_to["blocks"] = blocks
+        set_to["keep"] = reads, writes
+        set_to["line"] = line
+        return made
 
     def _with_defaults(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Call `reads`, `writes` and `blocks` with all arguments, including defaults."""

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from timerl_nb.base.c_extensions import load_extension
 from timerl_nb.base.errors import CallError, ShapeError
 from timerl_nb.compiler.language.argument_checks import integer
 
@@ -50,6 +51,13 @@ class Segment(NamedTuple):
 
 ANY: Final = Segment(-1, 0, 2**63 - 1)  # all memory, for kernels with unknown accesses
 HOST: Final = -2
+_Array: Final = np.ndarray
+_at_buffer: Final = c_char.from_buffer
+# Segments in main memory by their first address, for reuse: fewer objects for the garbage collector.
+_of_address: Final[dict[int, Segment]] = {}
+_MOST_KNOWN: Final = 4_096
+# the C extension, or None without a C compiler
+native: Any = load_extension("timerl_nb.streams._segments", "memory lookup")
 _SPACES: Final = {"cpu": HOST}  # by device; other devices get the next lower numbers
 
 
@@ -136,8 +144,31 @@ def segments_of(
     Raises:
         CallError: a value is not memory, or it is `written` but immutable.
     """
+    if native is not None:
+        of_arrays = native.array_segments(views, _Array, _of_address, _host_segment)
+        if of_arrays is not None:
+            return of_arrays
     found: list[Segment] = []
-    _add_segments(found, views, written, {} if known is None else known)
+    known = {} if known is None else known
+    kind = type(views)
+    if kind is _Array or kind is Segment:
+        views = (views,)
+    elif kind is not tuple and kind is not list:
+        _add_segments(found, views, written, known)
+        return tuple(found)
+    # plain arrays without a function call: a window looks up the memory of every call
+    for view in views:
+        if type(view) is _Array:
+            name = id(view)
+            one = known.get(name)
+            if one is None:
+                one = _of_array(view)
+                if one.start == one.stop:
+                    continue
+                known[name] = one
+            found.append(one)
+        else:
+            _add_segments(found, view, written, known)
     return tuple(found)
 
 
@@ -145,11 +176,8 @@ def _add_segments(
     found: list[Segment], views: Any, written: bool, known: dict[int, Segment]
 ) -> None:
     kind = type(views)
-    if kind is np.ndarray:  # the common case first: a window looks up the memory of every call
-        if (one := known.get(id(views))) is None:
-            one = known[id(views)] = _of_array(views)
-        if one.start < one.stop:
-            found.append(one)
+    if kind is _Array:
+        found.extend(segments_of(views, written, known))
     elif kind is Segment:
         if views.start < views.stop:
             found.append(views)
@@ -206,10 +234,11 @@ def _of_array(view: Any) -> Segment:
     root = view.base
     if root is None and view.flags.carray and (count := view.nbytes):
         try:  # a quarter of the time of the interface that `_bounds` reads
-            first = addressof(c_char.from_buffer(view))
-            return Segment(HOST, first, first + count)
+            first = addressof(_at_buffer(view))
         except ValueError:  # a date, which buffers cannot contain
             pass
+        else:
+            return _host_segment(first, first + count)
     first, last = _bounds(view)
     while isinstance(root, np.ndarray) and isinstance(root.base, np.ndarray):
         root = root.base
@@ -218,6 +247,16 @@ def _of_array(view: Any) -> Segment:
         start, stop = _bounds(root)
         _check_owned(first - start, last - start, stop - start)
     return Segment(HOST, first, last)
+
+
+def _host_segment(first: int, stop: int) -> Segment:
+    """Return the segment of addresses in main memory."""
+    known = _of_address.get(first)
+    if known is None or known.stop != stop:
+        if len(_of_address) >= _MOST_KNOWN:
+            _of_address.clear()
+        known = _of_address[first] = Segment(HOST, first, stop)
+    return known
 
 
 def _bounds(view: np.ndarray[Any, Any]) -> tuple[int, int]:

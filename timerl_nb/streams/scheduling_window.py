@@ -24,7 +24,7 @@ class SchedulingWindow:
 
     Attributes:
         kernels: by slot, the kernel, or None for a free slot.
-        upstream: by slot, the mask of the slots that its kernel depended on at its entry.
+        upstream_slots: by slot, the slots that its kernel depended on at its entry, in ascending order.
         waits: by slot, the number of upstream kernels that have not run.
         downstream: by slot, the slots that depend on it, in order of entry.
         ready: the slots without pending dependences, in the order in which they became ready.
@@ -37,7 +37,8 @@ class SchedulingWindow:
     def __init__(self, size: int, finder: Finder) -> None:
         self.size = integer("the size of a window", size, least=1, most=_LARGEST)
         self.kernels: list[Kernel | None] = [None] * size
-        self.upstream, self.waits = [0] * size, [0] * size
+        self.waits = [0] * size
+        self.upstream_slots: list[list[int]] = [[] for _ in range(size)]
         self.downstream: list[list[int]] = [[] for _ in range(size)]
         self.ready: deque[int] = deque()
         self.free = list(range(size - 1, -1, -1))
@@ -63,17 +64,19 @@ class SchedulingWindow:
         """Put a kernel into a free slot, and return the slot."""
         slot = self.free.pop()
         self.kernels[slot] = kernel
-        upstream = self.upstream[slot] = self._add(slot, kernel)
+        upstream = self._add(slot, kernel)
+        found = self.upstream_slots[slot] = []
         if not upstream:
             self.ready.append(slot)
             return slot
-        downstream, count = self.downstream, 0
+        downstream = self.downstream
         while upstream:
             lowest = upstream & -upstream
-            downstream[lowest.bit_length() - 1].append(slot)
+            other = lowest.bit_length() - 1
+            found.append(other)
+            downstream[other].append(slot)
             upstream ^= lowest
-            count += 1
-        self.waits[slot] = count
+        self.waits[slot] = len(found)
         return slot
 
     def take(self) -> int:
@@ -83,11 +86,12 @@ class SchedulingWindow:
     def complete(self, slot: int) -> None:
         """Free the slot of a kernel that has run; dependent kernels may become ready."""
         self._remove(slot)
-        waits = self.waits
-        for other in self.downstream[slot]:
-            left = waits[other] = waits[other] - 1
-            if not left:
-                self.ready.append(other)
-        self.downstream[slot] = []
+        waits, downstream = self.waits, self.downstream
+        if later := downstream[slot]:
+            for other in later:
+                left = waits[other] = waits[other] - 1
+                if not left:
+                    self.ready.append(other)
+            downstream[slot] = []
         self.kernels[slot] = None
         self.free.append(slot)

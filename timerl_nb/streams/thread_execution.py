@@ -20,7 +20,7 @@ from timerl_nb.base.errors import ExecutionError, user_origin
 from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.streams.access_checker import CheckError, run_checked
-from timerl_nb.streams.dependence_analysis import finder, slots
+from timerl_nb.streams.dependence_analysis import finder
 from timerl_nb.streams.kernel_declaration import (
     Kernel,
     Taker,
@@ -34,6 +34,8 @@ from timerl_nb.streams.run_report import Launch, Launches, Report
 from timerl_nb.streams.scheduling_window import SchedulingWindow
 
 _MOST_QUEUED: Final = 1_024  # kernels in front of the window; a full queue blocks the submitter until half of them have entered
+
+_RECORDED: Final = 10  # number of values per kernel in the report
 
 Lane = Callable[[Callable[[], object]], object]
 
@@ -98,11 +100,17 @@ class Threads:
         self._wants: Literal["", "room", "end"] = ""  # the condition that the submitter waits for
         self._closing = self._stopped = False  # the threads end; no further kernel starts
         self._failed: ExecutionError | None = None
-        # by slot: the number of the kernel, its upstream kernels, the time of its entry
-        self._held = [(k, waits, perf_counter()) for k, waits in enumerate(ahead)]
-        self._held = self._held or [(0, (), 0.0)] * window.size
-        self._record = integer("record", record, least=0, most=sys.maxsize)
-        self._ran: deque[tuple[Any, ...]] = deque(maxlen=self._record)
+        # by slot, the first values of its kernel in `_ran`: number, name, line, operations, slot, upstream
+        # kernels, time of entry
+        self._held: list[tuple[Any, ...]] = [
+            (k, *one.description, k, waits, perf_counter())
+            for k, (one, waits) in enumerate(zip(window.kernels, ahead, strict=False))
+            if one is not None
+        ] or [()] * window.size
+        self._record = integer("record", record, least=0, most=sys.maxsize // _RECORDED)
+        # for each kernel the values of `_held`, its stream, start and end, one after the other: numbers and
+        # texts cost the garbage collector nothing
+        self._ran: deque[Any] = deque(maxlen=self._record * _RECORDED)
         self._lanes = lanes  # by stream, a function that runs a kernel's function there
         self._workers: list[Thread] = []
         self._state: Literal["new", "open", "closed"] = "new"
@@ -142,7 +150,7 @@ class Threads:
                 Thread(target=self._run_lane, args=(lane,), name=name, daemon=True)
             )
             self._workers[-1].start()
-        self._taker = Taker(self.submit, generator)
+        self._taker = Taker(self._take, generator)
         self._taker.open()
 
     def watch(self, leave: Any) -> None:
@@ -193,6 +201,18 @@ class Threads:
             if len(self._queue) >= _MOST_QUEUED:
                 self._wait("room")
 
+    def _take(self, kernel: Kernel) -> None:
+        """Submit the kernel of a call."""
+        if self._failed is not None or self._alone is not None or get_ident() != self._thread:
+            self.submit(kernel)
+            return
+        queue = self._queue
+        queue.append(kernel)
+        if self._idle and self._window.free and self._tokens.empty():
+            self._tokens.put(None)
+        if len(queue) >= _MOST_QUEUED:
+            self._wait("room")
+
     def wait(self) -> None:
         """Wait for all submitted kernels, for example before reading their results.
 
@@ -207,19 +227,20 @@ class Threads:
     def report(self) -> Report:
         """The report of the kernels that have run so far."""
         ran, count = list(self._ran.copy()), self._completed
-        last = ran[-1][-1] if ran else self._last
+        last = ran[-1] if ran else self._last
 
         def make_launches() -> list[Launch]:
             found: list[Launch] = []
-            for slot, (kernel, waits, entered), lane, said, *times in ran:
-                came, started, over = ((t - self._begun) * 1e6 for t in (entered, *times))
-                name, line, op_ids = said
+            for first in range(0, len(ran), _RECORDED):
+                kernel, name, line, op_ids, slot, waits, *times = ran[first : first + _RECORDED]
+                entered, lane, started, ended = times
                 place = lane, slot, waits
-                found.append(Launch(kernel, name, line, op_ids, *place, came, started, over))
+                came, begun, over = ((t - self._begun) * 1e6 for t in (entered, started, ended))
+                found.append(Launch(kernel, name, line, op_ids, *place, came, begun, over))
             return found
 
         us = (last - self._begun) * 1e6
-        launches = Launches(len(ran), make_launches)
+        launches = Launches(len(ran) // _RECORDED, make_launches)
         return Report(self._how, self._window.size, self.streams, us, launches, count)
 
     def _check_usable(self) -> None:
@@ -304,42 +325,59 @@ class Threads:
             raise self._failed from error
         finally:
             self._last = perf_counter()
-            self._ran.append(
-                (0, (self._completed, (), begun), 0, kernel.description, begun, self._last)
-            )
+            about = self._completed, *kernel.description
+            self._ran.extend((*about, 0, (), begun, 0, begun, self._last))
             self._completed += 1
 
     # --- the workers' threads --------------------------------------------------------------------
 
     def _run_lane(self, lane: int) -> None:
-        lock, window, queue, ran = self._lock, self._window, self._queue, self._ran
+        window, queue, ran = self._window, self._queue, self._ran
+        # two calls take half of the time of a `with` statement; interrupts do not reach this thread
+        acquire, release = self._lock.acquire, self._lock.release
         ready, free, held, kernels = window.ready, window.free, self._held, window.kernels
-        complete, on = window.complete, self._lanes[lane] if self._lanes else None
+        on = self._lanes[lane] if self._lanes else None
+        insert, complete, upstream_slots = window.insert, window.complete, window.upstream_slots
         tokens, recorded = self._tokens, self._record > 0
         slot, kernel, begun, ended = -1, None, 0.0, 0.0
-        was_idle = False
+        was_idle = is_busy = False
         refuse_kernels()
         while True:
-            with lock:
+            acquire()
+            try:
                 if was_idle:
                     self._idle -= 1
                     was_idle = False
                 elif kernel is not None:
                     if recorded:
-                        ran.append((slot, held[slot], lane, kernel.description, begun, ended))
+                        ran.extend(held[slot] + (lane, begun, ended))
                     complete(slot)
                     self._completed += 1
-                    self._busy -= 1
                     kernel = None
-                if queue and free:
-                    self._refill()
+                while queue and free:  # move kernels into free slots, in order
+                    number = self._entered
+                    # first the count, then the queue: `_is_there` reads both without the lock
+                    self._entered = number + 1
+                    one = queue.popleft()
+                    new = insert(one)
+                    if recorded:
+                        upstream = upstream_slots[new]
+                        waits = tuple([held[s][0] for s in upstream]) if upstream else ()
+                        now = perf_counter()
+                        held[new] = number, one.name, one.line, one.op_ids, new, waits, now
+                    del one  # its buffers live until it has run
                 wakes = ends = False
                 if ready and not self._stopped:
                     slot = ready.popleft()
                     kernel = kernels[slot]
-                    self._busy += 1
-                    wakes = bool(ready and self._idle) and tokens.empty()
+                    if not is_busy:
+                        self._busy += 1
+                        is_busy = True
+                    wakes = self._idle > 0 and bool(ready) and tokens.empty()
                 else:
+                    if is_busy:
+                        self._busy -= 1
+                        is_busy = False
                     if slot >= 0:
                         self._last, slot = perf_counter(), -1
                     ends = self._closing
@@ -351,6 +389,8 @@ class Threads:
                 if self._wants and self._is_there(self._wants):
                     self._wants = ""
                     self._news.put(None)
+            finally:
+                release()
             if wakes:
                 tokens.put(None)
             if ends:
@@ -366,22 +406,11 @@ class Threads:
                 else:
                     on(kernel.run)
             except BaseException as error:
-                with lock:
+                with self._lock:
                     self._failed = self._failed or self._failure(kernel, error)
                     self._stopped = True
             if recorded:
                 ended = perf_counter()
-
-    def _refill(self) -> None:
-        """Move kernels from the queue into free slots, in order."""
-        queue, free, held, insert = self._queue, self._window.free, self._held, self._window.insert
-        while queue and free:
-            self._entered += 1
-            slot = insert(queue.popleft())
-            if self._record:
-                mask = self._window.upstream[slot]
-                upstream = tuple([held[s][0] for s in slots(mask)]) if mask else ()
-                held[slot] = self._entered - 1, upstream, perf_counter()
 
     def _failure(self, kernel: Kernel, error: BaseException) -> ExecutionError:
         if isinstance(error, CheckError):

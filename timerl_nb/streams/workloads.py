@@ -4,16 +4,15 @@ paper. Source: ACS §V.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
+from timerl_nb.base.data_folder import data_folder
 from timerl_nb.base.errors import MissingPartError, OptionError, one_of
 from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.stream_file import load
 
-_STORED: Final = Path(__file__).parents[2] / "datasets" / "streams"
 _SUFFIX: Final = ".stream.gz"
 
 
@@ -37,11 +36,12 @@ def workload(name: str, image: int = 0) -> Stream:
     """
     expect_type(name, str, "the name of a workload", 'trl.streams.workload("ant").')
     image = integer("image", image, least=0)
-    there = {path.name.removesuffix(_SUFFIX): path for path in _STORED.glob(f"*{_SUFFIX}")}
+    folder = data_folder() / "streams"
+    there = {path.name.removesuffix(_SUFFIX): path for path in folder.glob(f"*{_SUFFIX}")}
     if not there:
         raise MissingPartError(
-            f"the recorded workloads are missing: {_STORED}",
-            hint="use a checkout of the project: only its folder datasets/streams contains them.",
+            f"the recorded workloads are missing: {folder}",
+            hint="install the project again, or clone the repository.",
         )
     path = there.get(f"{name}-{image}") or (there.get(name) if image == 0 else None)
     if path is None:

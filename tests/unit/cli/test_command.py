@@ -182,6 +182,7 @@ def test_wrong_usage_is_answered(
         (["train", "reinforce", "--env", "CartPol"], "CartPol", "CartPole-v1"),
         (["train", "reinforce", "--option", "liftt=False"], "no option 'liftt'", "'lift'"),
         (["train", "reinforce", "--option", "lift=no"], "lift='no'", "True or False"),
+        (["train", "reinforce", "--option", "random=rbg"], "random='rbg'", '"threefry13" or'),
         (["train", "clipped_ppo", "--minibatches", "7"], "divide into 7", ""),
         (["resume", "nowhere"], "the folder nowhere does not exist", "timerl train"),
         (["resume", "."], "has no asked.json", "program.resume(folder)"),
@@ -315,16 +316,21 @@ def test_a_run_is_kept_stopped_and_gone_on_with(
 
 
 def test_what_is_asked_for_is_kept_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "reinforce", *SMALL, "--option", "lift=False", "--quiet"]) == 0
+    options = ["--option", "lift=False", "--option", "random=hash32"]
+    assert main(["train", "reinforce", *SMALL, *options, "--quiet"]) == 0
     assert main(["train", "reinforce", *SMALL, "--lr", "1e-2", "--baseline", "yes"]) == 0
     assert sorted(os.listdir("runs")) == ["reinforce-CartPole-v1-1", "reinforce-CartPole-v1-2"]
     first, second = (
         RunRequest.read_from(Path("runs") / name) for name in sorted(os.listdir("runs"))
     )
-    assert first.options == {"lift": False} and first.bounds == {"B": 2, "I": 4, "T": 5}
+    assert first.options == {"lift": False, "random": "hash32"} and first.bounds == {
+        "B": 2,
+        "I": 4,
+        "T": 5,
+    }
     assert second.arguments["lr"] == 0.01 and second.arguments["baseline"] is True
     assert second.arguments["hidden"] == (4,) and second.arguments["steps"] is None
-    assert "trl.Options(lift=False)" in "\n".join(first.in_python())
+    assert "trl.Options(lift=False, random='hash32')" in "\n".join(first.in_python())
 
     path = Path("runs/reinforce-CartPole-v1-1") / ASKED
     was = path.read_text()
@@ -508,7 +514,12 @@ def test_bench_needs_a_checkout(
     asked: list[Any] = []
     monkeypatch.setattr(bench, "foreground", lambda *given: asked.append(given) or 0)
     assert main(["bench", "race", "S"]) == 0
-    assert asked == [([sys.executable, "-m", "benchmarks", "race", "S"], ROOT)]
+    assert main(["bench", "paper", "fig9", "--predict", "--scale=0.5"]) == 0
+    run = [sys.executable, "-m", "benchmarks"]
+    assert asked == [
+        ([*run, "race", "S"], ROOT),
+        ([*run, "paper", "fig9", "--predict", "--scale=0.5"], ROOT),
+    ]
     monkeypatch.setattr(bench, "in_checkout", lambda part: None)
     assert main(["bench"]) == 1
     assert "make bench" in capsys.readouterr().err

@@ -176,6 +176,10 @@ MISSING: dict[str, tuple[Callable[[list[str]], bool], str]] = {
     "Ray": (lambda words: "--ray" in words, "Ray cannot be imported"),
     "a GPU": (lambda words: "averages" in words, "device"),
     "a quiet machine": (lambda words: "calibrate" in words, "take less time than unrecorded ones"),
+    "a calibration": (
+        lambda words: "--calibration" in words and not Path("calibration.json").exists(),
+        "not a valid calibration: No such file",
+    ),
     "a trace of a profiler": (lambda words: words[:2] == ["scope", "add"], "is not a trace"),
     "pyarrow": (lambda words: words[-1].endswith(".parquet"), "pyarrow"),
 }

@@ -27,8 +27,8 @@ from timerl_nb.env.gymnasium import distinct_seeds
 ENVS, STEPS = 5, 7
 
 
-def test_a_step_takes_three_calls_of_ours_beside_the_environments_and_the_policy() -> None:
-    """Independent of the number of steps: the strategy's, the policy's, and the one that names results."""
+def test_a_step_takes_two_calls_of_ours_beside_the_environments_and_the_policy() -> None:
+    """Independent of the number of steps: the strategy's and the policy's."""
     ours, found = Path(trl.__file__).parent, list[int]()
     for steps in (10, 30):
         names = list[str]()
@@ -47,7 +47,7 @@ def test_a_step_takes_three_calls_of_ours_beside_the_environments_and_the_policy
                 sys.setprofile(None)
         found.append(sum(Path(name).is_relative_to(ours) for name in names))
         env.close()
-    assert found[1] - found[0] == 3 * (30 - 10)
+    assert found[1] - found[0] == 2 * (30 - 10)
 
 
 def given(mode: AutoresetMode, **options: Any) -> Any:

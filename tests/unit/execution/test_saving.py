@@ -23,7 +23,7 @@ from timerl_nb.compiler.loops.iteration_cuts import Cut
 from timerl_nb.compiler.memory.steady_state.extrapolated_plan import FoldedPlan
 from timerl_nb.driver.program_runs import program_run
 from timerl_nb.execution.control.periodic_saving import Every
-from timerl_nb.runtime.state.run_folder import VERSION, RunFolder
+from timerl_nb.runtime.state.run_folder import VERSION, RunFolder, checksum_of
 
 ROOT = Path(__file__).parents[3]
 KEPT = ROOT / "tests" / "kept"
@@ -305,6 +305,26 @@ def test_other_programs_and_bounds_are_refused(tmp_path: Path) -> None:
         other.resume(tmp_path)
     with pytest.raises(OptionError, match="has the seed 3, not 4"):
         learning().execute(4, resume=tmp_path)
+
+
+def test_a_run_goes_on_with_its_own_generator_of_random_numbers(tmp_path: Path) -> None:
+    other, folder, older = learning().with_options(random="hash32"), tmp_path / "a", tmp_path / "b"
+    cut_off(other, folder)
+    assert json.loads((folder / "manifest.json").read_text())["random"] == "hash32"
+    with pytest.raises(ExecutionError, match="by hash32, and this program by threefry") as found:
+        learning().resume(folder)
+    assert 'trl.Options(random="hash32")' in str(found.value)
+    assert_alike(
+        other.execute(seed=3), learning("fused").with_options(random="hash32").resume(folder)
+    )
+    # early manifests do not state a generator
+    cut_off(learning(), older)
+    said = json.loads((older / "manifest.json").read_text())
+    del said["random"], said["checksum"]
+    (older / "manifest.json").write_text(json.dumps({**said, "checksum": checksum_of(said)}))
+    with pytest.raises(ExecutionError, match="by threefry, and this program by hash32"):
+        other.resume(older)
+    assert_alike(learning().execute(seed=3), learning().resume(older))
 
 
 @pytest.mark.parametrize("way", WAYS)

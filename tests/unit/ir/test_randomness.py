@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,10 @@ from jax.extend.random import threefry_2x32
 
 import timerl_nb as trl
 from tests.draws import BOUNDS, DRAWS, EXACT, NEAR, SEEDS, summary, written
+from tests.unit.checks import assert_equal
 from timerl_nb.compiler.ir import random_bits as randomness
 from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_digest import digest
 from timerl_nb.compiler.ir.operation_attributes import RngAttrs
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.reference.evaluation_rules import RULES
@@ -24,7 +26,7 @@ from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.compiler.symbolic.dimensions import Dims
 from timerl_nb.compiler.symbolic.index_expressions import sym
 from timerl_nb.runtime.jax_backend import jax_engine as backend
-from timerl_nb.runtime.jax_backend.random_rules import draw, threefry
+from timerl_nb.runtime.jax_backend.random_rules import draw, generate, threefry
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import Scope
 
 
@@ -49,11 +51,28 @@ def test_known_answers(
     assert tuple(int(x[0]) for x in found) == want
 
 
+# The key and the counter as in `KNOWN`; threefry with 13 rounds as published by Salmon et al.
+BY_GENERATOR = {
+    "threefry": (0x6B200159 ^ 0x99BA4EFE, 0x1CB996FC ^ 0xBB002BE7, 0xC4923A9C ^ 0x483DF7A0),
+    "threefry13": (0x9D1C5EC6 ^ 0x8BD50731, 0xFD36D048 ^ 0x2D17272C, 0xBA3E4725 ^ 0xF27D669E),
+    "hash32": (0, 0, 0xEF35F8FF),
+}
+
+
+def test_known_answers_of_all_generators() -> None:
+    """These never change: results of a seed are stable across versions."""
+    assert BY_GENERATOR.keys() == randomness.GENERATORS.keys()
+    for name, answers in BY_GENERATOR.items():
+        for (key, counter, _), want in zip(KNOWN, answers, strict=True):
+            found = randomness.GENERATORS[name](words(*key), words(*counter))
+            assert int(found[0]) == want, name
+
+
 @pytest.mark.parametrize(
     ("count", "once", "looped"),
-    [(1, True, True), (1, False, False), (512, False, True), (1 << 20, True, False)],
+    [(1, True, True), (1, False, False), (512, False, False), (1 << 20, True, False)],
 )
-def test_rounds_are_a_loop_where_that_is_worthwhile(count: int, once: bool, looped: bool) -> None:
+def test_keys_are_computed_in_a_loop_outside_of_loops(count: int, once: bool, looped: bool) -> None:
     x = jnp.arange(count, dtype=jnp.uint32)
     text = str(jax.make_jaxpr(partial(threefry, once=once))(words(1, 2), (x, x)))
     assert ("while" in text or "scan" in text) == looped
@@ -61,6 +80,42 @@ def test_rounds_are_a_loop_where_that_is_worthwhile(count: int, once: bool, loop
     np.testing.assert_array_equal(threefry(words(1, 2), (x, x), once=once), want)
     with jax.disable_jit():
         np.testing.assert_array_equal(threefry(words(1, 2), (x, x), once=once), want)
+
+
+@pytest.mark.parametrize("generator", randomness.GENERATORS)
+@pytest.mark.parametrize(("rows", "once"), [(1, False), (40, False), (40, True), (3000, False)])
+def test_compiled_draws_have_the_bits_of_the_definition(
+    generator: str, rows: int, once: bool
+) -> None:
+    key, element = words(1, 2), np.arange(7, dtype=np.uint32)
+    for coord in (None, np.arange(rows, dtype=np.uint32)[:, None]):
+        want = randomness.generate(generator, key, coord, 7, element)
+        made = partial(generate, generator, once=once)
+        assert (np.asarray(made(key, coord, 7, element)) == want).all()
+        compiled = jax.jit(lambda x, made=made, coord=coord: made(x, coord, 7, element))
+        assert (np.asarray(compiled(key)) == want).all()
+        with jax.disable_jit():
+            assert (np.asarray(made(key, coord, 7, element)) == want).all()
+
+
+@pytest.mark.skipif(backend.is_accelerated(), reason="only XLA's CPU compiler calls functions")
+@pytest.mark.parametrize(
+    ("rows", "is_recomputed", "calls"),
+    [(2, True, 0), (64, False, 1), (4096, False, 0), (4096, True, 1)],
+)
+def test_a_draw_is_one_call_on_a_cpu(rows: int, is_recomputed: bool, calls: int) -> None:
+    """Otherwise `argmax` would compute each number many times."""
+    coord, element = np.arange(rows, dtype=np.uint32)[:, None], np.arange(8, dtype=np.uint32)
+
+    def position(key: Any) -> Any:
+        drawn = generate(
+            "threefry", key, coord, 8, element, once=False, is_recomputed=is_recomputed
+        )
+        return jnp.argmax(drawn.astype(jnp.float32), 1)
+
+    text = jax.jit(position).lower(words(1, 2)).compile().as_text()
+    assert text.count("to_apply=%generate") == calls
+    assert "while(" not in text
 
 
 def test_the_same_as_jax() -> None:
@@ -120,6 +175,65 @@ def test_draws_with_counters_of_32_bits_keep_their_bits() -> None:
         for c, e, n in NEAR
     ]
     assert found == FROZEN["near"]
+
+
+OTHERS = [name for name in randomness.GENERATORS if name != randomness.DEFAULT]
+
+
+def small() -> trl.Context:
+    """A program with a large, a small and a constant draw."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, _) = ctx.dims
+        ctx.output("large", trl.random.bits((600,), domain=(b, i, t)))
+        ctx.output("small", trl.random.uniform((2,), domain=(i, t)))
+        ctx.output("constant", trl.random.bits((3,), stream="s"))
+    return ctx
+
+
+@pytest.mark.parametrize("generator", OTHERS)
+def test_every_way_draws_the_same_by_each_generator(generator: str) -> None:
+    bounds = {"B": 3, "I": 2, "T": 2}
+    for options in WAYS.values():
+        program = small().compile(bounds, options.with_(random=generator))
+        want = Reference(program.stages["pdg"].artifact, bounds, seed=5).outputs()
+        assert_equal(want, program.execute(seed=5, progress=False))
+    several = small().compile(bounds, trl.Options(random=generator), seeds=2)
+    found = several.execute(seed=4, progress=False)
+    assert_equal(want, {name: x[1] for name, x in found.items()})
+
+
+@pytest.mark.parametrize("generator", OTHERS)
+def test_a_generator_makes_other_bits_under_the_same_key(generator: str) -> None:
+    key = words(0, 7), words(*randomness.stream_words("s"))
+    coords, element = [words(2)[0][:, None], words(5)[0]], np.arange(3, dtype=np.uint32)
+    found = randomness.bits(*key, coords, element, 3, generator=generator)
+    folded = randomness.threefry(randomness.threefry(*key), words(0, 5))
+    want = randomness.GENERATORS[generator](folded, (words(0)[0], 6 + element))
+    np.testing.assert_array_equal(found[0], want)
+    assert not np.isin(found, randomness.bits(*key, coords, element, 3)).any()
+
+
+def test_the_generator_is_an_option() -> None:
+    hint = get_type_hints(trl.Options)["random"]
+    assert get_args(hint) == tuple(randomness.GENERATORS)
+    assert trl.Options().random == randomness.DEFAULT
+    assert "random='hash32'" in repr(trl.Options(random="hash32"))
+    for wrong in ("philox", None, 32):
+        with pytest.raises(trl.errors.OptionError, match="random=.* is not possible") as raised:
+            trl.Options(random=wrong)  # type: ignore[arg-type]
+        for name in randomness.GENERATORS:
+            assert f'"{name}"' in str(raised.value)
+
+
+def test_the_generator_is_part_of_graphs_and_of_cache_keys() -> None:
+    program = written()[0].compile(BOUNDS)
+    other = program.with_options(random="hash32")
+    assert "by hash32" in str(other.stages["pdg"].artifact)
+    assert " by " not in str(program.stages["pdg"].artifact)
+    digests = {digest(p.stages["pdg"].artifact) for p in (program, other)}
+    assert len(digests) == 2
+    again = other.with_options(random="threefry")
+    assert again.stages["pdg"].artifact is program.stages["pdg"].artifact
 
 
 def draws(options: trl.Options, bounds: dict[str, int], seed: int = 3) -> np.ndarray:

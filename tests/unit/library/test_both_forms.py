@@ -79,7 +79,8 @@ def test_both_forms_make_the_same_updates(
     run = played(monkeypatch, envs, alpha)
     dqn = Dqn("CartPole-v1", LAYERS[1:2], lr=LR, target_every=EVERY, activation="tanh")
     priority = None if alpha is None else Proportional(alpha, 1e-3)
-    buffer = Replay(LENGTH * envs, dqn.fields, priority=priority, weights="batch")
+    # an engine with a method for the draws, which the test replaces
+    buffer = Replay(LENGTH * envs, dqn.fields, priority=priority, weights="batch", engine="numpy")
     # position k in a window is step k of that environment, and every `envs`-th row of the buffer
     first = np.maximum(np.arange(T) - LENGTH + 1, 0)
     serial = (run["at"] + first[:, None]) * envs + np.arange(envs)[:, None, None]

@@ -264,6 +264,31 @@ def test_actions_and_log_probs_are_the_programs_own(name: str) -> None:
         np.testing.assert_allclose(made["log_prob"], known[:, t], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dims", ["t", "it"])
+def test_a_counter_of_steps_for_all_environments_is_a_state(dims: str) -> None:
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        env = trl.env.make("CartPole-v1")
+        w = trl.parameter((4,), domain=(i,), init=0.0, name="w")
+        o = trl.like(env.obs_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        at = (i, t) if dims == "it" else (t,)
+        count = trl.tensor((), "i32", domain=at)
+        count[(*at[:-1], 0)] = 0
+        count[(*at[:-1], t + 1)] = count + 1
+        a = (((o * w).sum() + (count % 2).cast("f32")) > 0.5).cast("i32")
+        o[b, i, t + 1] = env.step(a).obs
+        ctx.output("a", a)
+    result = ctx.compile({B: 2, I: 2, T: 6}).execute(seed=0, progress=False)
+    policy = result.policy()
+    assert policy.frozen == {}
+    have, state = [], None
+    for _ in range(6):
+        action, state = policy(np.zeros(4, np.float32), state)
+        have.append(int(action))
+    assert have == result["a"][0, 1].tolist() == [0, 1, 0, 1, 0, 1]
+
+
 # --- continuous actions ----------------------------------------------------------------------------
 
 

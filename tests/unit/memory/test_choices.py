@@ -19,6 +19,7 @@ from timerl_nb.compiler.ir.recorded_pass_decisions import (
     PassChoice,
 )
 from timerl_nb.compiler.loops.loop_nodes import Execute
+from timerl_nb.compiler.memory.budget.budget_check import Planner
 from timerl_nb.compiler.memory.budget.candidate_cost import point_seconds
 from timerl_nb.compiler.memory.budget.memory_lower_bound import (
     inevitable,
@@ -26,6 +27,7 @@ from timerl_nb.compiler.memory.budget.memory_lower_bound import (
     unfused_lower_bound,
 )
 from timerl_nb.compiler.memory.liveness.unavoidable_liveness import live_across
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement import placement_planner as place
 from timerl_nb.compiler.memory.placement.placement_planner import Plans
 from timerl_nb.compiler.passes.fusion.fuse import Fuse
@@ -293,7 +295,9 @@ def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     plans = Plans(program._compiled.front.constraints, program._compiled.front.tree, program.bounds)
     for plan in plans:
         assert plans.lower_bound(swap=False) <= plan.needed
-        assert plans.lower_bound(swap=True) <= min(plan.needed, plan.with_swaps_below(1).needed)
+        swapped = plan.with_swaps_below(1).needed
+        assert plans.lower_bound(swap=True) <= min(plan.needed, swapped)
+        assert plans.swapped_lower_bound <= swapped
     assert plans.lower_bound(swap=False) > program.memory.needed // 2
 
 
@@ -361,6 +365,44 @@ def test_the_cost_of_a_product() -> None:
     }
     assert seconds["dot"] > 10 * seconds["sum"] > 10 * Machine().launch
     assert sum(isinstance(n, Execute) for n in program.ast) > 0
+
+
+def test_swaps_that_cannot_lower_the_need_are_not_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    front, planner = compiled()._compiled.front, Planner(True, True, budget=1, swap=True)
+    asked: list[int] = []
+    real = MemoryPlan.with_swaps_below
+
+    def counted(plan: MemoryPlan, budget: int) -> MemoryPlan:
+        asked.append(budget)
+        return real(plan, budget)
+
+    monkeypatch.setattr(MemoryPlan, "with_swaps_below", counted)
+    plans = planner.plans(front.constraints, front.tree, BOUNDS)
+    least = planner.choose_fitting(plans)
+    assert asked and plans.swapped_lower_bound <= least.needed
+    asked.clear()
+    plans.swapped_lower_bound = max(plan.needed for plan in plans)
+    assert not planner.choose_fitting(plans).swaps.all and not asked
+
+
+@pytest.mark.filterwarnings("ignore:the interpreter runs")
+def test_a_refusal_needs_a_single_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA's figure confirms the decision of the refusal, without a search of its budget."""
+    asked: list[search.Search] = []
+    real = search.Search.find_decision
+
+    def counted(one: search.Search, **options: bool) -> Any:
+        asked.append(one)
+        return real(one, **options)
+
+    monkeypatch.setattr(search.Search, "find_decision", counted)
+    with pytest.raises(BudgetError) as caught:
+        compiled(executor="xla", device_memory=500)
+    assert len(asked) == 1
+    needed = caught.value.needed
+    assert compiled(executor="xla", device_memory=needed).memory.needed <= needed
 
 
 def test_another_budget_is_searched_with_what_is_known_of_the_graphs(

@@ -221,10 +221,10 @@ def test_the_host_is_given_what_lies_in_parts(found: dict[str, Any]) -> None:
 
 
 def test_environments_are_shared_among_devices(found: dict[str, Any]) -> None:
-    """The batch is assembled on one device, which copies each array."""
+    """The batch is assembled on one device, which copies each array, three of them private copies."""
     one = found["tiled"]["collected"]
     assert one["apart"] <= 1 and one["devices"] == 1
-    assert (one["counts"]["calls"], one["counts"]["copies"]) == (1, 9)
+    assert (one["counts"]["calls"], one["counts"]["copies"]) == (1, 13)
     assert "7 environments cannot be divided equally among 2 devices" in one["odd"]
 
 

@@ -140,3 +140,41 @@ def test_a_stepped_run_shows_values_by_point_whatever_the_store() -> None:
     assert seen.keys() == plain.keys()
     for key, value in plain.items():
         np.testing.assert_array_equal(seen[key], value)
+
+
+def test_recurrences_of_nested_loops_start_in_their_own_slot() -> None:
+    with trl.Context("i", "j") as ctx:
+        (i, I), (j, J) = ctx.dims
+        x = trl.tensor((8,), domain=(i, j)).named("x")
+        y = (x * 2 + 1).named("y")
+        x[0, 0] = trl.ones((8,)).named("start")
+        x[i + 1, 0] = y[i, J - 1]
+        x[i, j + 1] = y
+        ctx.output("y", y[I - 1, J - 1])
+    program = ctx.compile({I: 3, J: 4}, trl.Options(executor="xla"))
+    lowered = program.executable.xla_program
+    assert lowered is not None
+    (home,) = lowered.layout.merges.values()  # x is read without a choice between three buffers
+    assert home.buffer.axes == () and len(home.buffer.tensors) == 2
+    assert program.execute(seed=0)["y"].tolist() == [2.0**13 - 1] * 8
+
+
+def test_all_kernels_of_a_loop_read_the_latest_value_outside_its_buffer() -> None:
+    program = trl.algorithms.clipped_ppo("CartPole-v1", hidden=(4,), epochs=2, minibatches=2)
+    executable = program.compile({"B": 2, "I": 2, "T": 4}, trl.Options(executor="xla")).executable
+    assert executable.xla_program is not None
+    latest = executable.xla_program.layout.latest
+    others = {op for (op, _), found in latest.items() for name in found if f"v{op}_" not in name}
+    assert len(others) == 3  # the policy, the environment's step and the critic read the state
+
+
+def test_accumulated_values_are_read_from_their_buffer() -> None:
+    with trl.Context("i", "u") as ctx:
+        (i, I), (u, U) = ctx.dims
+        x = trl.data(np.array([[3.0, 1.0], [2.0, 5.0]], np.float32), domain=(i, u))
+        w = trl.data(np.ones(2, np.float32), domain=(u,))
+        least = (x * w).min(over=u)  # after u = 0 it may still change
+        ctx.output("least", least)
+        ctx.output("gradient", trl.grad(least, w))
+    program = ctx.compile({I: 2, U: 2}, trl.Options(vectorize=False, executor="xla"))
+    assert program.execute(seed=0)["gradient"].tolist() == [2.0, 1.0]

@@ -86,6 +86,10 @@ def test_a_wheel_is_built_with_pinned_tools_and_carries_its_licences(tmp_path: P
         "timerl_command/__init__.py",
         "timerl_nb/py.typed",
         "timerl_nb/show/static/offpage.js",
+        "timerl_nb/datasets/files/README.md",
+        "timerl_nb/datasets/files/published/timerl.csv",
+        "timerl_nb/datasets/files/streams/ant.stream.gz",
+        "timerl_nb/datasets/files/trajectories/cartpole.npz",
     } <= {*names}
 
 

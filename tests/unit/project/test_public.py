@@ -17,6 +17,7 @@ PUBLIC = (
     *(
         "algorithms",
         "compose",
+        "datasets",
         "distributions",
         "env",
         "logs",

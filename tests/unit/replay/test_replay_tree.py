@@ -178,7 +178,7 @@ def test_refused_indices_are_named() -> None:
         tree.update([1], 2**70)
 
 
-@pytest.mark.parametrize("engine", ["numpy", None])
+@pytest.mark.parametrize("engine", ["numpy", "numba", None])
 @pytest.mark.parametrize(
     ("index", "value", "what"),
     [
@@ -209,4 +209,4 @@ def test_fan_outs_and_engines_are_named() -> None:
     with pytest.raises(trl.errors.OptionError, match="2, 4, 8, 16, 32, 64, 128, 256"):
         SumTree(10, 3)
     with pytest.raises(trl.errors.OptionError, match="numba"):
-        SumTree(10, engine="c")
+        SumTree(10, engine="fortran")

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,37 @@ def test_what_is_no_call_is_compiled_anew(tmp_path: Path) -> None:
             assert call(np.float32(4)) == 8
             with jax.default_device(jax.devices()[-1]):
                 assert call(np.float32(5)) == 10
+
+
+def test_calls_are_loaded_on_other_threads_before_their_first_execution(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    # a function of its own in each process: an executable of JAX's cache could not be serialised
+    cache, factor = DiskCache(tmp_path), time.time_ns() % 1_000_003
+    function = jax.jit(lambda x: factor * x)
+
+    def call_of(calls: CompiledCalls, function: Any) -> CompiledCall:
+        return calls.call("multiply", function, lambda: (np.int32(1),))
+
+    earlier = CompiledCalls(cache, "program")
+    key = call_of(earlier, function)._key()
+    cache.write(key, pickle.dumps(serialize(function.lower(np.int32(1)).compile())))
+    earlier.add_stored(key)
+    calls = CompiledCalls(cache, "program")
+    calls.preload()
+    loaded = calls.preloaded[key]
+    call = call_of(calls, None)  # without a function, it cannot be compiled
+    assert call(np.int32(4)) == 4 * factor and call.executable is loaded.result()
+    assert not calls.preloaded
+    other = CompiledCalls(cache, "other program")
+    other.preload()
+    assert not other.preloaded
+    (path,) = tmp_path.glob(f"*{key}*")
+    path.write_bytes(b"?")
+    calls.preload()
+    assert calls.preloaded and call_of(calls, function)(np.int32(4)) == 4 * factor
+    path.unlink(missing_ok=True)
+    calls.preload()
+    assert not calls.preloaded  # absent calls are compiled on other threads
 
 
 @pytest.mark.usefixtures("no_cache_yet")

@@ -70,6 +70,7 @@ def test_a_loop_counts_its_turns() -> None:
     assert work(HLO) == turn * 10
     asked = Work(launches=1, elements=1, nbytes=1 + 4 + 4)
     assert work(OPEN) == turn + asked + Work(is_exact=False)
+    assert work(OPEN, turns=7) == turn * 7
 
 
 def test_branches_count_where_they_launch_as_much() -> None:
@@ -150,9 +151,9 @@ def test_a_call_a_turn_counts_for_each() -> None:
     number = calls[0].number
     assert calls_made(lowered)[number] == 3
     found = [p.executable.launches for p in (one, two, longer)]
-    a_turn = work(lowered.hlo(number)).launches
+    a_turn = work(lowered.hlo(number), turns=1).launches
     assert found[0] is not None and found[1] == found[0] + 4 * a_turn
-    a_step = (work(longer.executable.xla_program.hlo(number)).launches - a_turn) // 20
+    a_step = (work(longer.executable.xla_program.hlo(number), turns=1).launches - a_turn) // 20
     assert found[2] == found[0] + 3 * 20 * a_step and a_step > 0
     fused = loop(5, 3, options.with_(fuse_iterations=2)).executable
     assert fused.xla_program is not None and fused.launches is None

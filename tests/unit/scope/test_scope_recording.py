@@ -30,6 +30,7 @@ import timerl_nb as trl
 from tests.interrupts import interrupted, lines
 from tests.recorders import PYTHON_ALONE, own_lane
 from tests.recorders import recorder_in as recorder_in
+from timerl_nb.base import c_extensions
 from timerl_nb.base.errors import ExecutionError, OptionError, TimeRLWarning
 from timerl_nb.scope.analysis.recording_queries import Recording
 from timerl_nb.scope.analysis.thread_timelines import Lane
@@ -427,6 +428,27 @@ def test_rooms_are_reserved_where_the_system_has_no_word_for_it(
     assert lane.stat().st_size == writing.FIRST and len(told(rec.read())) == 2
 
 
+@pytest.mark.parametrize("reserves", [True, False])
+def test_a_new_segment_is_written_with_zeros_also_in_parts(
+    reserves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not reserves:
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    write, sizes = os.write, list[int]()
+
+    def partly(file: int, data: bytes) -> int:
+        sizes.append(write(file, data[:5_000]))
+        return sizes[-1]
+
+    monkeypatch.setattr(os, "write", partly)
+    for size in writing.FIRST, writing.SEGMENT + 8:
+        with (tmp_path / "segment").open("w+b") as file:
+            writing._reserve(file.fileno(), size)
+            assert sum(sizes) == size and file.read() == b"" and not file.seek(0)
+            assert file.read() == bytes(size)
+        sizes.clear()
+
+
 def test_what_was_recorded_survives_being_killed(recorder_in: str, tmp_path: Path) -> None:
     code = (
         (PYTHON_ALONE if recorder_in == "python" else "")
@@ -626,7 +648,7 @@ def test_a_recorder_built_of_another_source_is_not_used(monkeypatch: pytest.Monk
     source = (Path(pure.__file__).parent / "_tap.c").read_bytes()
     for known in (zlib.crc32(source), 1, None):
         built = SimpleNamespace() if known is None else SimpleNamespace(SOURCE=known)
-        monkeypatch.setattr(native.importlib, "import_module", lambda _, built=built: built)
+        monkeypatch.setattr(c_extensions.importlib, "import_module", lambda _, built=built: built)
         if known == zlib.crc32(source):
             assert native._load_recorder() is built
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from benchmarks.acs import streams
@@ -26,6 +27,20 @@ def test_tables_have_all_finders_and_ways() -> None:
         "graph, built before",
         "graph, construction",
     ]
+
+
+def test_called_kernels_and_their_peers_compute_the_same() -> None:
+    def add(a: np.ndarray, b: np.ndarray) -> None:
+        b += a
+
+    results: list[np.ndarray] = []
+    for run in (streams._in_window, streams._by_hand, streams._plainly):
+        buffers = [np.full(2, float(k)) for k in range(24)]
+        run(add, buffers, 100)
+        results.append(np.array(buffers))
+    assert (results[0] == results[1]).all() and (results[0] == results[2]).all()
+    rows = list(streams.called(count=20, rounds=2))
+    assert len(rows) == 5 and all(row.count("|") == 5 for row in rows)
 
 
 def test_kernels_are_as_many_segments_as_asked_for() -> None:

@@ -189,7 +189,7 @@ def own(x: Any, like: Any = None) -> Any:
     array = numbers_of("weights", found)
     if like is not None and not misfit(array, np.dtype(like.dtype)):
         array = narrow_array("weights", array, np.dtype(like.dtype))
-    return backend.to_device(np.array(array))
+    return backend.hand_over(np.array(array))
 
 
 def check_numbers(made: Mapping[str, Any], first: int = 0) -> None:
@@ -206,7 +206,8 @@ def check_numbers(made: Mapping[str, Any], first: int = 0) -> None:
     if not backend.is_accelerated():  # on a CPU, a sum in NumPy is faster
         floats = {name: np.asarray(x) for name, x in floats.items()}
     for name, x in floats.items():
-        if np.isnan(x.sum()) and np.isnan(array := np.asarray(x)).any():
+        total = np.add.reduce(x, axis=None) if isinstance(x, np.ndarray) else x.sum()
+        if np.isnan(total) and np.isnan(array := np.asarray(x)).any():
             step, env, *_ = np.argwhere(np.isnan(array))[0]
             raise ExecutionError(
                 f"the policy's {name} is NaN at step {first + step} of the batch, in environment {env}.",
@@ -254,7 +255,10 @@ class Actions:
         array = np.asarray(made)
         # as unsigned integers, negative ones are huge
         whole = array.view(f"u{array.dtype.itemsize}")
-        if np.all(np.maximum.reduce(whole, axis=(0, 1)) < self.sizes):
+        if isinstance(self.sizes, int):
+            if whole.item(whole.argmax()) < self.sizes:
+                return
+        elif np.all(np.maximum.reduce(whole, axis=(0, 1)) < self.sizes):
             return
         outside = (array < 0) | (array >= self.sizes)
         at = tuple(np.argwhere(outside)[0])

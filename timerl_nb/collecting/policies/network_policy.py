@@ -148,7 +148,7 @@ def beginning(
     values = Reference(pdg, dict.fromkeys((d.bound for d in pdg.dims), 1), seed)
     begin = dict.fromkeys(pdg.dims.names, 0)
     weights = {
-        n: backend.to_device(np.array(values.evaluate_read(r, begin))) for n, r in reads.items()
+        n: backend.hand_over(np.array(values.evaluate_read(r, begin))) for n, r in reads.items()
     }
     last = indices(ctx, bounds, [found])
     return Network(weights, found, last, policy.shape, policy.dtype)

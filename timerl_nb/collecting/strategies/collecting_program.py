@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from timerl_nb.base.options import Options
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategy import APART, Counts, Weights
-from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor, where
+from timerl_nb.compiler.language.inputs.tensor_sources import constant, like, tensor, where
 from timerl_nb.compiler.language.policy.policy_in_program import broadcast_over
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import ENDLESS
@@ -28,8 +29,11 @@ from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 _FLAGS = ("terminated", "truncated")
 _CARRIED = ("after", "returns", "lengths")
-_PLAIN = ("obs", "action", "reward", "last_obs")
+_NAMED = ("obs", "action", "reward", *_FLAGS, "valid", "last_obs")
 _ADDED = "policy_"  # prefix of the policy's outputs, to keep names disjoint
+# read after the batch is returned, when the user may have written into it
+_PRIVATE = ("reward", *_FLAGS)
+_KEPT = "kept_"  # prefix of their private copies
 
 
 def collecting(task: Task, options: Options) -> Program:
@@ -71,6 +75,10 @@ def collecting(task: Task, options: Options) -> Program:
             made |= flags | {"after": step.final_obs}
         for name, x in made.items():
             ctx.output(name, whole(broadcast_over(x, o.domain)))
+        if options.executor == "xla":  # equal outputs of an XLA call share no memory
+            for name in (n for n in _PRIVATE if n in made):
+                ctx.output(f"{_KEPT}{name}", whole(broadcast_over(made[name], o.domain)))
+            ctx.output("valid", whole(broadcast_over(constant(True), o.domain)))
         for name, x in acted.items():
             ctx.output(f"{_ADDED}{name}", whole(broadcast_over(x, o.domain)))
         ctx.output("last_obs", step.obs[0:B, i, T - 1])
@@ -120,11 +128,20 @@ class Turns:
         self._supply = _Supply()
         self._copies = 0
         shape = task.steps, task.envs
-        self._always, self._never = (backend.to_device(np.full(shape, x)) for x in (True, False))
+        self._valid, self._none = (np.broadcast_to(x, shape) for x in (True, False))
+        self._nothing = np.zeros(shape, np.float32)
         self._lost = 0  # number of restarts after interrupts
         self._is_repeatable = program.why_not_repeatable is None
         self._turns = self._start_turns()
         self._is_begun = False  # whether there is a batch that was not returned
+
+    @cached_property
+    def _always(self) -> Any:
+        return backend.hand_over(np.array(self._valid))
+
+    @cached_property
+    def _never(self) -> Any:
+        return backend.hand_over(np.array(self._none))
 
     def _start_turns(self) -> DriverTurns:
         given = self._supply if self._task.acting.weights else None
@@ -147,7 +164,9 @@ class Turns:
             self._turns.save_operands()
         self._is_begun = True
         made, self._copies = graph.together(next(self._turns))
-        return self._batch(backend.wait(made))
+        batch = self._batch(made)  # while XLA still computes
+        backend.wait(made)
+        return batch
 
     def handed_out(self) -> None:
         self._is_begun = False
@@ -163,21 +182,22 @@ class Turns:
         self._turns, self._is_begun = self._start_turns(), False
 
     def _batch(self, made: dict[str, Any]) -> Batch:
-        shape = self._task.steps, self._task.envs
-        is_near = not backend.is_accelerated()
-        flags = [made[name] if name in made else backend.copied(self._never) for name in _FLAGS]
-        after, returns, lengths = (made.get(name) for name in _CARRIED)
-        plain: dict[str, Any] = {name: made[name] for name in _PLAIN}
+        if "valid" not in made:
+            made |= self._copies_of(made)
         extras = {n.removeprefix(_ADDED): x for n, x in made.items() if n.startswith(_ADDED)}
-        one, other = map(np.asarray, flags) if is_near else flags
-        reward = plain["reward"]
+        reward, *ends = (made[f"{_KEPT}{name}"] for name in _PRIVATE if name in made)
+        after, returns, lengths = (made.get(name) for name in _CARRIED)
         if after is None:  # the environment has no end of episodes
-            after, returns, lengths = reward, reward[0], reward[0]
-        kept = np.array(reward) if is_near else backend.copied(reward)
-        valid = np.broadcast_to(True, shape)
-        ended = Ended(kept, valid, one | other, returns, lengths, after, is_all=True)
-        named = dict(zip(_FLAGS, flags, strict=True)) | {"valid": backend.copied(self._always)}
-        return Batch(**plain, **named, extras=extras, _ended=ended)
+            after, returns, lengths = self._nothing, self._nothing[0], self._nothing[0]
+            made |= {name: backend.copied(self._never) for name in _FLAGS}
+        flags = (*ends, self._none)
+        ended = Ended(reward, self._valid, flags, returns, lengths, after, is_all=True)
+        return Batch(**{name: made[name] for name in _NAMED}, extras=extras, _ended=ended)
+
+    def _copies_of(self, made: dict[str, Any]) -> dict[str, Any]:
+        """Return the copies that a program without XLA does not make itself, by a single call."""
+        known = {f"{_KEPT}{name}": made[name] for name in _PRIVATE if name in made}
+        return backend.all_copied(known | {"valid": self._always})
 
     def close(self) -> None:
         self._turns.close()

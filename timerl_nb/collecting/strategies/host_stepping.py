@@ -215,13 +215,11 @@ class HostTurns:
             if made.__class__ is not np.ndarray or (made.shape, made.dtype) != fits:
                 made = self._check_actions(made)
                 fits, plain = (made.shape, made.dtype), f"u{made.dtype.itemsize}"
-            # as unsigned integers, negative actions exceed any size
-            if (
-                is_bounded
-                and np.maximum.reduce(made.view(plain)) >= sizes
-                or sizes is not None
-                and not is_bounded
-            ):
+            if is_bounded:
+                whole = made.view(plain)  # as unsigned integers, negative actions exceed any size
+                if whole.item(whole.argmax()) >= sizes:
+                    self._allowed.check(made[None], t)
+            elif sizes is not None:
                 self._allowed.check(made[None], t)
             action[t] = made
             if len(acted) > 1 or extras:
@@ -374,7 +372,7 @@ class HostTurns:
         else:
             seen = obs[1:][done]
         whole = Ended(
-            reward.copy(), valid.copy(), done, before.returns, before.lengths, seen, is_all=False
+            reward.copy(), valid.copy(), (done,), before.returns, before.lengths, seen, is_all=False
         )
         counted = reward * valid
         since = np.arange(steps)[:, None] > np.where(

@@ -7,11 +7,11 @@ operations unchanged by a pass retain their ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.errors import VerificationError
@@ -29,6 +29,8 @@ from timerl_nb.compiler.isl.sets_and_relations import Relation, Set
 from timerl_nb.compiler.symbolic.dimensions import Dim, Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Index, Lin, Slice, index_text, sym
 
+_Found = TypeVar("_Found")
+
 
 class Pdg(Inspectable):
     """Operations by id, over the program's dimensions."""
@@ -37,6 +39,7 @@ class Pdg(Inspectable):
         self.dims = dims
         self.ops: Mapping[int, Op] = MappingProxyType(dict(ops))
         self.orders: tuple[Order, ...] = tuple(dict.fromkeys(orders))
+        self._analyses: dict[Hashable, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Pdg, (self.dims, dict(self.ops), self.orders)
@@ -65,6 +68,13 @@ class Pdg(Inspectable):
             for slot, read in enumerate(op.inputs):
                 found[read.source].append((op.id, slot))
         return {op_id: tuple(pairs) for op_id, pairs in found.items()}
+
+    def analysis(self, find: Callable[..., _Found], *about: Hashable) -> _Found:
+        """Return `find(graph, *about)`, cached as long as the graph lives."""
+        key = find, *about
+        if key not in self._analyses:
+            self._analyses.setdefault(key, find(self, *about))
+        return cast(_Found, self._analyses[key])  # threads share the first result
 
     @cached_property
     def ordered(self) -> frozenset[int]:

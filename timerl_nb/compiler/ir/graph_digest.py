@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import Field, dataclass, fields, is_dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import Origin
@@ -17,6 +17,8 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operation_attributes import ConstArray
 from timerl_nb.compiler.symbolic.dimensions import LATER
 from timerl_nb.compiler.symbolic.index_expressions import Node
+
+_PLAIN: Final = bool, int, float, str, bytes  # a union would be built in every call
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class _Walk:
         Raises:
             TypeError: the value is neither plain nor a record of plain values.
         """
-        if value is None or isinstance(value, bool | int | float | str | bytes):
+        if value is None or isinstance(value, _PLAIN):
             self._write(f"{type(value).__name__}:{value!r}")
         elif isinstance(value, Node):
             self._node(value)

@@ -34,7 +34,16 @@ from timerl_nb.compiler.ir.operations import (
 from timerl_nb.compiler.ir.shapes import same_shape
 from timerl_nb.compiler.ir.type_rules import TypeRuleError
 from timerl_nb.compiler.isl.sets_and_relations import Point, Relation, Set, primed_name
-from timerl_nb.compiler.symbolic.index_expressions import TRUE, all_of, const, ge, lin, negate, sym
+from timerl_nb.compiler.symbolic.index_expressions import (
+    TRUE,
+    Lin,
+    all_of,
+    const,
+    ge,
+    lin,
+    negate,
+    sym,
+)
 from timerl_nb.compiler.symbolic.substitution import subst_cond, subst_entry
 
 
@@ -258,6 +267,15 @@ def _out_of_bounds_error(
             f"it is defined only for {tensor.where}: read it there, as in y[condition], reduce it with "
             "over=, or define the other points with x.otherwise(value)."
         )
+    output = pdg.output(read)
+    foreign = [
+        str(entry)
+        for d, entry in zip(output.domain, read.index, strict=True)
+        if isinstance(entry, Lin) and d not in entry.symbols and pdg.dims.ordered(entry.symbols)
+    ]
+    if output.type.shape and foreign:
+        hint += f" Indices are for the dimensions ({', '.join(output.domain)}) of {name}; for an axis, write "
+        hint += f"x.take({foreign[0]})."
     return ReadError(
         f"{name}{index} is read{at}, but {name} has no value at {point_text(source)}.",
         origin=op.origin,

@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, Protocol, cast
 import numpy as np
 
 from timerl_nb.base.errors import Origin
+from timerl_nb.compiler.ir.random_bits import DEFAULT
 from timerl_nb.compiler.ir.shapes import DType, Shape, Size, TensorType, same_size, size
-from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
+from timerl_nb.compiler.symbolic.dimensions import LATER, Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import ZERO, Cond, Lin, lin, span, sym
 
 
@@ -173,15 +174,15 @@ class RngAttrs(_Given):
     sizes: Shape = sizes_of_axes()
     starts: tuple[Lin, ...] = ()
     shared: bool = False  # other operations may draw from the stream, too
+    generator: str = field(default=DEFAULT, metadata={LATER: True})
 
     def varying_dims(self, dims: Dims) -> Domain:
         seeds = {dims.seeds.name} if dims.seeds else set[str]()
         return dims.ordered({*super().varying_dims(dims), *seeds - set(self.axes)})
 
     def __str__(self) -> str:
-        return (
-            f"stream={self.stream} of ({', '.join(self.dims)}){along_text(self.axes, self.starts)}"
-        )
+        by = "" if self.generator == DEFAULT else f" by {self.generator}"
+        return f"stream={self.stream} of ({', '.join(self.dims)}){along_text(self.axes, self.starts)}{by}"
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,9 @@ class Op:
     region: tuple[str, ...] = field(default=(), compare=False)
     label: str = field(default="", compare=False)
 
+    def __hash__(self) -> int:  # ids rarely agree by chance, and hashing all fields is slow
+        return hash(self.id)
+
     @property
     def type(self) -> TensorType:
         return self.outputs[0].type

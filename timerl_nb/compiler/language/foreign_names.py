@@ -281,12 +281,15 @@ def explain_call_errors(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+_CALLED = ("__init__", "__call__")
+
+
 def all_asked(cls: C) -> C:
     """Decorate a class: apply `explain_call_errors` to its public methods, inherited ones included."""
     for base in cls.__mro__[:-1]:
         if base.__module__.startswith(__name__.partition(".")[0]):
             for name, method in list(vars(base).items()):
-                if isinstance(method, FunctionType) and (name == "__init__" or name[0] != "_"):
+                if isinstance(method, FunctionType) and (name in _CALLED or name[0] != "_"):
                     if not hasattr(method, "__wrapped__"):
                         setattr(base, name, explain_call_errors(method))
     return cls
@@ -295,7 +298,9 @@ def all_asked(cls: C) -> C:
 def misfit(function: Callable[..., Any], given: Mapping[str, Any], error: TypeError) -> CallError:
     """Return the error for a call with unsuitable arguments, with the function's signature in the hint."""
     takes = inspect.signature(function)
-    name = getattr(function, "__qualname__", str(function)).removesuffix(".__init__").split(".")[-1]
+    whole = getattr(function, "__qualname__", str(function))
+    is_object = whole.endswith(".__call__")  # a call of an instance: class(...)(...)
+    name = whole.removesuffix(".__init__").removesuffix(".__call__").split(".")[-1]
     shown = [str(p).split(":")[0].split(" = ")[0] for p in takes.parameters.values()]
     defaults = [p.default for p in takes.parameters.values()]
     parts = [
@@ -307,6 +312,11 @@ def misfit(function: Callable[..., Any], given: Mapping[str, Any], error: TypeEr
     hints = [_ARGUMENTS[k] for k in unknown if k in _ARGUMENTS]
     what = str(error).rpartition("() ")[2] or str(error)
     return CallError(
-        f"{name}() {what}.",
-        hint="; ".join([*hints, f"the signature is {name}({', '.join(parts)})."]),
+        f"{f'a call of {name}' if is_object else f'{name}()'} {what}.",
+        hint="; ".join(
+            [
+                *hints,
+                f"the signature {'of a call is ' if is_object else f'is {name}'}({', '.join(parts)}).",
+            ]
+        ),
     )

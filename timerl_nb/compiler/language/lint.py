@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.errors import warn
+from timerl_nb.base.errors import is_user_call, warn
 from timerl_nb.compiler.isl.operation_limit import TooMuchWork, at_most
 from timerl_nb.compiler.isl.sets_and_relations import Set
 from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
@@ -112,6 +112,32 @@ def bare_numbers(name: str, shape: Any, second: Any, of: str) -> None:
             hint=f"for a shape, write ({shape}, {second}) in parentheses; if this is intended, write "
             f"({shape},) and {of}={second}.",
         )
+
+
+def no_axes(method: str, type_text: str, domain: Domain, varying: Domain) -> None:
+    """Warn about `loss.mean()` without axes to reduce: the dimensions may be meant.
+
+    Must be called by a function that the method calls. Calls of the method by the library do not warn.
+
+    Args:
+        method: the name of the reduction.
+        type_text: the tensor's type, of rank 0.
+        domain: the tensor's dimensions.
+        varying: the dimensions over which parameters vary. A loss that varies over nothing else is reduced.
+    """
+    over = ", ".join(d for d in domain if d not in varying)
+    if over and is_user_call(2, _WRAPPERS):
+        over = f"({over})" if "," in over else over
+        warn(
+            f"{method}() reduces axes, but this tensor is {type_text} over ({', '.join(domain)}): it has no "
+            "axes, and no dimension is reduced.",
+            hint=f"write {method}(over={over}) to reduce it over dimensions; if no reduction is intended, "
+            f"omit {method}() or write {method}(axis=()).",
+        )
+
+
+# Files with functions between the user's call and a method.
+_WRAPPERS = ("foreign_names.py", "numpy_style_functions.py", "numpy_dispatch.py")
 
 
 def zero_divisor(kind: str, divisor: Array) -> None:

@@ -410,7 +410,9 @@ class Context:
             raise BranchError(
                 f"{op.label or 'this tensor'} gets a branch after a gradient was taken through it.",
                 others={"the gradient was taken at": self._traversed[merge_id]},
-                hint="assign all branches before backward() or trl.grad().",
+                hint="assign all branches before backward() or trl.grad(). If a branch needs the gradient, as an "
+                "update rule does, create the tensor with trl.parameter and write p.update(next_value); "
+                "net.params are such parameters.",
             )
         lines = (*op.attrs.lines, user_origin())
         self._ops[merge_id] = op.with_(

@@ -76,7 +76,13 @@ from timerl_nb.compiler.language.indexing.index_parsing import (
     parse,
 )
 from timerl_nb.compiler.language.indexing.left_hand_side_branches import branch_read
-from timerl_nb.compiler.language.lint import fewer, never, warn_lost_precision, zero_divisor
+from timerl_nb.compiler.language.lint import (
+    fewer,
+    never,
+    no_axes,
+    warn_lost_precision,
+    zero_divisor,
+)
 from timerl_nb.compiler.language.opaque_value import Fixed
 from timerl_nb.compiler.language.operations.axis_methods import LABELS as LABELS
 from timerl_nb.compiler.language.operations.axis_rearrangement import Rearranged
@@ -405,7 +411,8 @@ class RecurrentTensor(Past, Rearranged, Fixed):
                 f"{self.name} is {self.type}, but this branch is {branch.type}.",
                 others={f"{self.name} is made at": op.origin},
                 evidence=against or (),
-                hint="make the branch's shape and dtype those of the tensor.",
+                hint="make the branch's shape and dtype those of the tensor."
+                + _scalar_branch_hint(branch.shape, self.shape),
             )
         self.ctx.add_branch(op.id, branch_read(self, key, branch))
 
@@ -636,6 +643,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
             >>> x.mean(over=t)
             f32[4] @ ()
         """
+        self._warn_without_axes("mean", over, axis)
         found = self._in_full(lambda x: x._mean(over, axis, initial))
         return self._apply_keepdims(found, over, axis, keepdims)
 
@@ -743,6 +751,11 @@ class RecurrentTensor(Past, Rearranged, Fixed):
             return x._cast_to_accumulator() if kind in ("sum", "prod") else x
         proof = has if filled and has.cond is not TRUE else None
         return _add(self.ctx, kind, [x], AxesAttrs(axes, proof), where=rest)
+
+    def _warn_without_axes(self, method: str, over: Any, axis: Any) -> None:
+        if over is None and axis is None and not self.shape and self.domain:
+            varying = {d for p in self.ctx.parameters.values() for d in p.domain}
+            no_axes(method, str(self.type), self.domain, tuple(varying))
 
     def _axes(self, axis: Any) -> tuple[int, ...]:
         given: Any = range(self.rank) if axis is None else axis
@@ -1145,6 +1158,14 @@ def _lead(x: RecurrentTensor, rank: int) -> RecurrentTensor:
     if x.rank in (0, rank):  # scalars broadcast to every rank
         return x
     return x.reshape((*(1,) * (rank - x.rank), *x.shape))
+
+
+def _scalar_branch_hint(given: Shape, shape: Shape) -> str:
+    """Return how to repeat a scalar over the shape of a tensor; empty for other branches."""
+    if given or not shape:
+        return ""
+    sizes = str(shape[0]) if len(shape) == 1 else f"({', '.join(map(str, shape))})"
+    return f" For a number, write trl.zeros({sizes}) or trl.full({sizes}, value); x.expand({sizes}) repeats a scalar tensor x."
 
 
 def _unify_sizes(x: RecurrentTensor, shape: Shape) -> tuple[RecurrentTensor, str]:

@@ -18,16 +18,30 @@ from timerl_nb.compiler.symbolic.index_expressions import Slice
 MANY = 16
 
 
+def sizes_of(pdg: Pdg, bounds: Point) -> Sizes:
+    """Return the sizes of a graph, cached with it: bounds and plans of one graph share them."""
+    return pdg.analysis(_sizes, frozenset(bounds.items()))
+
+
+def _sizes(pdg: Pdg, bounds: frozenset[tuple[str, int]]) -> Sizes:
+    return Sizes(pdg, dict(bounds))
+
+
 def moving_symbols(pdg: Pdg, op: Op) -> frozenset[str]:
     """Return the symbols with different values at different points of an operation."""
     return frozenset((*op.domain, *pdg.dims.lengths(op.domain)))
 
 
 class Sizes:
-    """Capacities and byte sizes of a graph's values under actual bounds."""
+    """Capacities and byte sizes of a graph's values under actual bounds.
+
+    Attributes:
+        temporaries: cached results of `kernel_temporaries`.
+    """
 
     def __init__(self, pdg: Pdg, bounds: Point) -> None:
         self.pdg, self.bounds = pdg, bounds
+        self.temporaries: dict[tuple[int, frozenset[int], frozenset[int]], int] = {}
         self._capacities: dict[tuple[int, Size], int] = {}
         self._varying: dict[tuple[int, Size], bool] = {}
 

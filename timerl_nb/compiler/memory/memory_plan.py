@@ -23,7 +23,7 @@ from timerl_nb.compiler.memory.budget.kernel_temporaries import (
     temporaries,
 )
 from timerl_nb.compiler.memory.budget.swapping import NO_SWAPS, Swap, Swapping, Swaps, time_to_copy
-from timerl_nb.compiler.memory.byte_sizes import Sizes
+from timerl_nb.compiler.memory.byte_sizes import Sizes, sizes_of
 from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
 from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
 from timerl_nb.compiler.memory.memory_timeline import Span, Timeline, predict
@@ -88,7 +88,7 @@ class MemoryPlan(Inspectable):
         self.lifetimes = {life.name: life for life in lifetimes}
         self.constraints, self.clock, self.placed = constraints, clock, placed
         self.fold = fold
-        self.sizes = Sizes(constraints.pdg, clock.bounds if fold is None else fold.bounds)
+        self.sizes = sizes_of(constraints.pdg, clock.bounds if fold is None else fold.bounds)
         self.smallest, self.swaps = smallest, swaps
         self.donates, self.donations = donations is not None, dict(donations or {})
         self._apart = apart

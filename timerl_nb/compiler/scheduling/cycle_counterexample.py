@@ -26,6 +26,8 @@ PointOf = tuple[int, tuple[int, ...]]
 Way = tuple[str, int]  # a dimension, and 1 if reads go backwards along it, -1 if forwards
 
 MOST: Final = 200_000  # limit on the number of points to follow under one set of bounds
+PARTIAL: Final = 50_000  # the same if there are more points than this limit
+EDGES: Final = 1_000_000  # limit on the number of dependences to follow
 
 
 @dataclass(frozen=True)
@@ -39,25 +41,84 @@ class Circle:
     bounds: Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class Search:
+    """Result of a search of cycles under one set of bounds.
+
+    If there is no cycle in it, an incomplete search proves nothing.
+    """
+
+    bounds: Mapping[str, int]
+    circle: Circle | None
+    is_complete: bool
+
+
 def find_circle(pdg: Pdg, sizes: Sequence[int]) -> Circle | None:
-    """Return a cycle of points, or None.
+    """Return a cycle of points, or None. Bounds with too many points are left out.
 
     Args:
         pdg: the graph.
         sizes: values to try for all bounds. A fixed bound always has its own value.
     """
-    home = {k: number for number, part in enumerate(suspects(pdg)) for k in part}
+    home = _homes(pdg)
     tried: list[Mapping[str, int]] = []
     for size in sizes:
         bounds = {d.bound: d.value or size for d in pdg.dims}
-        count = sum(prod(pdg.dims[d].count(bounds) for d in pdg[k].domain) for k in home)
-        if bounds in tried or count > MOST:
+        if bounds in tried or _count(pdg, bounds, home) > MOST:
             continue
         tried.append(bounds)
-        found = _circle(pdg, bounds, home)
+        found = _circle(pdg, bounds, home).circle
         if found is not None:
-            return Circle(tuple(found), bounds)
+            return found
     return None
+
+
+def search_circle(pdg: Pdg, sizes: Sequence[int]) -> list[Search]:
+    """Search cycles under fixed bounds and under smaller ones, until one is found.
+
+    Each search stops at a limited number of points. Smaller values of fixed bounds follow only if
+    the search under their own values has stopped there.
+
+    Args:
+        pdg: the graph.
+        sizes: values to try for all bounds that are not fixed.
+
+    Returns:
+        The searches in order. Only the last may have found a cycle.
+    """
+    home, done = _homes(pdg), list[Search]()
+    own = [{d.bound: d.value or size for d in pdg.dims} for size in sizes]
+    smaller = [{d.bound: min(d.value or size, size) for d in pdg.dims} for size in sizes]
+    for bounds in own:
+        if all(bounds != other.bounds for other in done):
+            done.append(_circle(pdg, bounds, home))
+            if done[-1].circle is not None:
+                return done
+            if not done[-1].is_complete:  # larger bounds have more points
+                break
+    if done and not done[-1].is_complete and pdg.dims.values:
+        for bounds in smaller:
+            if all(bounds != other.bounds for other in done):
+                done.append(_circle(pdg, bounds, home))
+                if done[-1].circle is not None or not done[-1].is_complete:
+                    break
+    return done
+
+
+def has_no_circle(pdg: Pdg, bounds: Mapping[str, int]) -> bool:
+    """Return whether a complete search under the given bounds finds no cycle."""
+    found = _circle(pdg, bounds, _homes(pdg))
+    return found.is_complete and found.circle is None
+
+
+def _count(pdg: Pdg, bounds: Mapping[str, int], ops: Iterable[int]) -> int:
+    """Return the number of points of operations."""
+    return sum(prod(pdg.dims[d].count(bounds) for d in pdg[k].domain) for k in ops)
+
+
+def _homes(pdg: Pdg) -> dict[int, int]:
+    """Return the number of the component of each operation with possible cycles."""
+    return {k: number for number, part in enumerate(suspects(pdg)) for k in part}
 
 
 def is_circle(pdg: Pdg, circle: Circle) -> bool:
@@ -79,7 +140,7 @@ def is_needed(pdg: Pdg, circle: Circle) -> bool:
     The result is also True if there are too many points to decide.
     """
     bounds = circle.bounds
-    if sum(prod(pdg.dims[d].count(bounds) for d in op.domain) for op in pdg.sinks) > MOST:
+    if _count(pdg, bounds, (op.id for op in pdg.sinks)) > MOST:
         return True
     stack: list[PointOf] = [
         (op.id, point) for op in pdg.sinks for point in _points(pdg, op, bounds)
@@ -153,9 +214,11 @@ def _points(pdg: Pdg, op: Op, bounds: Mapping[str, int]) -> Iterator[tuple[int, 
     return product(*(range(pdg.dims[d].count(bounds)) for d in op.domain))
 
 
-def _circle(pdg: Pdg, bounds: Mapping[str, int], home: Mapping[int, int]) -> list[PointOf] | None:
-    """Return a cycle among operations with the same home, or None."""
+def _circle(pdg: Pdg, bounds: Mapping[str, int], home: Mapping[int, int]) -> Search:
+    """Search a cycle among operations with the same home, up to a limited number of points."""
     state: dict[PointOf, int] = {}  # 1: on the path, 2: done
+    limit = MOST if _count(pdg, bounds, home) <= MOST else PARTIAL
+    followed = 0
 
     def find_dependences(node: PointOf) -> Iterator[PointOf]:
         return (n for n in _needs(pdg, node, bounds) if home.get(n[0]) == home[node[0]])
@@ -165,21 +228,29 @@ def _circle(pdg: Pdg, bounds: Mapping[str, int], home: Mapping[int, int]) -> lis
             start = (op_id, point)
             if start in state:
                 continue
+            if len(state) >= limit:
+                return Search(bounds, None, is_complete=False)
             path: list[tuple[PointOf, Iterator[PointOf]]] = [(start, find_dependences(start))]
             state[start] = 1
             while path:
                 node, rest = path[-1]
                 following = next(rest, None)
+                followed += 1
+                if followed > EDGES:
+                    return Search(bounds, None, is_complete=False)
                 if following is None:
                     state[node] = 2
                     path.pop()
                 elif following not in state:
+                    if len(state) >= limit:
+                        return Search(bounds, None, is_complete=False)
                     state[following] = 1
                     path.append((following, find_dependences(following)))
                 elif state[following] == 1:
                     nodes = [n for n, _ in path]
-                    return [*nodes[nodes.index(following) :], following]
-    return None
+                    cycle = (*nodes[nodes.index(following) :], following)
+                    return Search(bounds, Circle(cycle, bounds), is_complete=True)
+    return Search(bounds, None, is_complete=True)
 
 
 def _needs(pdg: Pdg, node: PointOf, bounds: Mapping[str, int]) -> Iterator[PointOf]:

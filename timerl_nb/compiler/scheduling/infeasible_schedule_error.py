@@ -4,7 +4,8 @@ lines.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+import itertools
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -14,9 +15,13 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
 from timerl_nb.compiler.scheduling.cycle_counterexample import (
     Circle,
+    PointOf,
+    Search,
     find_circle,
+    has_no_circle,
     is_circle,
     is_needed,
+    search_circle,
 )
 from timerl_nb.compiler.symbolic.dimensions import Ceiling, Endless, bounds_text
 from timerl_nb.compiler.symbolic.index_expressions import Div, Lin, Mod, sym
@@ -92,19 +97,33 @@ def explain_cycle(pdg: Pdg) -> Generator[None]:
 
 
 def find_cycle(pdg: Pdg) -> ScheduleError:
-    """Return an error with a cycle of points; if none is found, with that fact."""
-    circle = find_circle(pdg, (*SMALL, *LARGE))
+    """Return an error with a cycle of points; if none is found, with the bounds of the search.
+
+    A large program is searched in part, and then under smaller bounds than its fixed ones.
+    """
+    searches = search_circle(pdg, (*SMALL, *LARGE))
+    circle = searches[-1].circle
     if circle is not None:
         return _error(pdg, circle)
-    fixed = len(pdg.dims.values) == len(pdg.dims.all)
-    under = f"under {bounds_text(pdg.dims.values)}" if fixed else "at small bounds"
     return ScheduleError(
         "isl finds no schedule for this program.",
-        evidence=f"no values depend on each other in a cycle {under}, so an order of execution may "
-        "exist, but none that is affine in the indices",
+        evidence=f"{_searched(searches)}; an order of execution may exist, but none that is affine in "
+        "the indices",
         hint="split a tensor that is written in several loops, or enable a disabled pass."
         + (f" If an index is flattened over several dimensions, {_FLAT}" * _divides(pdg)),
     )
+
+
+def _searched(searches: Sequence[Search]) -> str:
+    """Return which bounds have no cycle, and where the search was incomplete."""
+    complete = [bounds_text(found.bounds) for found in searches if found.is_complete]
+    partial = [bounds_text(found.bounds) for found in searches if not found.is_complete]
+    parts = list[str]()
+    if complete:
+        parts.append(f"no values depend on each other in a cycle under {complete[-1]}")
+    if partial:
+        parts.append(f"the search of a cycle under {partial[0]} was stopped at its limit")
+    return ", and ".join(parts)
 
 
 # Hint for gradients without an order, or with an order beyond isl's limit.
@@ -140,18 +159,31 @@ def _error(pdg: Pdg, circle: Circle) -> ScheduleError:
         under = bounds_text(bounds)
     inside = {op_id for op_id, _ in cycle}
     asked = [o for o in pdg.orders if {o.before, o.after} <= inside]
-    what = "no order of execution satisfies this program"
+    fixed = pdg.dims.values
+    is_smaller = any(bounds[name] != value for name, value in fixed.items())
+    what = "no order of execution satisfies this program:"
     hint = "let one of them read an earlier point (t - 1), or break the cycle with a branch."
     if _is_of_a_gradient(pdg, circle):
-        what = "the forward pass has an order of execution, but its gradient has none"
-        hint = _FLAT if _divides(pdg) else hint
+        what = "the forward pass has an order of execution, but its gradient has none:"
+        carried = _dim_of_crossing_gradient(pdg, shown)
+        if _divides(pdg):
+            hint = _FLAT
+        elif carried:
+            hint = (
+                f"detach the value carried from {carried} to {carried} + 1 with .detach(): its gradient "
+                f"crosses from {carried} + 1 to {carried}, but the parameters at {carried} + 1 depend on "
+                "this gradient."
+            )
+    if is_smaller:
+        what = "isl finds no schedule for this program, and under smaller bounds"
     error = ScheduleError(
-        f"{what}: these values depend on each other in a cycle.",
+        f"{what} these values depend on each other in a cycle.",
         origin=pdg[shown[0][0]].origin,
         others={f"%{o.before} must run before %{o.after} because of": o.origin for o in asked},
         evidence=[
             f"each value depends on the next (for {under}):",
             *("  " + line for line in lines),
+            *([f"the search under {bounds_text(fixed)} was stopped at its limit"] * is_smaller),
         ],
         hint=hint,
     )
@@ -164,4 +196,20 @@ def _is_of_a_gradient(pdg: Pdg, circle: Circle) -> bool:
     written = {op.id for op in pdg if op.origin.gradient_of is not None}
     if written.isdisjoint(op_id for op_id, _ in circle.points):
         return False
-    return find_circle(remove_operations(pdg, written), [max(circle.bounds.values())]) is None
+    return has_no_circle(remove_operations(pdg, written), circle.bounds)
+
+
+def _dim_of_crossing_gradient(pdg: Pdg, cycle: Sequence[PointOf]) -> str:
+    """Return the first dimension along which a gradient needs a later gradient; empty if there is none.
+
+    Args:
+        cycle: the points without those of merges. Merges of gradients have no record of their forward operation.
+    """
+    found = set[str]()
+    for (op_id, point), (next_id, following) in itertools.pairwise(cycle):
+        op, source = pdg[op_id], pdg[next_id]
+        if op.origin.gradient_of is not None and source.origin.gradient_of is not None:
+            at = dict(zip(op.domain, point, strict=True))
+            there = dict(zip(source.domain, following, strict=True))
+            found |= {d for d in at.keys() & there.keys() if there[d] > at[d]}
+    return next(iter(pdg.dims.ordered(found)), "")

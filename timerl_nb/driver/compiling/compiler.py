@@ -49,7 +49,7 @@ from timerl_nb.driver.compiling.pass_selection import pipeline
 from timerl_nb.driver.compiling.planned_program import PlannedProgram
 from timerl_nb.driver.compiling.source_checks import check_reads, check_types
 from timerl_nb.driver.search.machine_constants import machine_here
-from timerl_nb.driver.search.memory_budget_search import Known, Search
+from timerl_nb.driver.search.memory_budget_search import Known, Search, key_of_plans
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver, Listing, Stage
 from timerl_nb.runtime.state.disk_cache import CacheEntry
 
@@ -62,14 +62,16 @@ class Compiler:
 
     Args:
         pdg: the user's graph.
+        siblings: compilers of the same graph with other generators of random bits, by generator.
 
     Raises:
         VerificationError: the graph is not well-formed.
     """
 
-    def __init__(self, pdg: Pdg) -> None:
+    def __init__(self, pdg: Pdg, siblings: dict[str, Compiler] | None = None) -> None:
         start = time.perf_counter()
         self.pdg = pdg
+        self.siblings: dict[str, Compiler] = {} if siblings is None else siblings
         verify(pdg)
         self._refused: ScheduleError | None = None  # for all bounds
         try:
@@ -292,18 +294,21 @@ class Compiler:
             summary += f", for {bounds_text(front.bounds)} alone"
         order = Stage("schedule", schedule, front.seconds, summary, known=front.known)
         observer.stage(order)
-        planned = self._plans.get(
-            (front, bounds_text(bounds), planner_of(front, options)),
-            lambda: PlannedProgram(front, self._memory(front, options, bounds)),
-        )
+        stated, how = self._stated_of(options, bounds), planner_of(front, options)
+        calls = self._cache.compiled_calls(constraints.pdg, options, bounds, stated)
+
+        def plan() -> PlannedProgram:
+            if calls is not None and how.lowered:
+                calls.preload()
+            return PlannedProgram(front, self._memory(front, options, bounds))
+
+        planned = self._plans.get((front, bounds_text(bounds), how), plan)
         observer.stage(planned.memory)
         observer.stage(planned.loops)
         tile = planned.tile(options)
         tiled = () if tile is None else (tile,)
         for stage in tiled:
             observer.stage(stage)
-        stated = self._stated_of(options, bounds)
-        calls = self._cache.compiled_calls(constraints.pdg, options, bounds, stated)
         executable = planned.executable(options, calls)
         observer.stage(executable)
         return order, planned.memory, planned.loops, *tiled, executable
@@ -328,4 +333,8 @@ class Compiler:
         known = self._plans.lookup((front, bounds_text(bounds), other))
         if known is not None and how.budget is None:
             return how.choose_fitting([known.plan])
+        pdg = front.constraints.pdg
+        plans = self._unswapped.lookup(key_of_plans(pdg, bounds, options)) if front.known else None
+        if plans is not None:  # a search has made them, for the same tree
+            return how.choose_fitting(plans)
         return how(front.constraints, front.tree, bounds, self._lifetimes)

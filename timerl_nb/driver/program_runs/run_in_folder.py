@@ -15,6 +15,7 @@ from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_digest import digest_by_names
 from timerl_nb.compiler.ir.host.host_functions import resources_of
+from timerl_nb.compiler.passes.generator_choice import generator_of, with_generator
 from timerl_nb.compiler.symbolic.index_expressions import Node
 from timerl_nb.execution.control.periodic_saving import Every, Saving
 from timerl_nb.execution.control.saved_state_conversion import Resuming
@@ -149,6 +150,7 @@ class Keeper:
             None,
             {},
             self._resources,
+            random=generator_of(self._pdg),
         )
         saving = Saving(folder, manifest, often, self._cuts)
         return KeptRun(seed, None, saving, manifest.run)
@@ -225,6 +227,7 @@ class Keeper:
         bounds = {name: int(bound) for name, bound in self._bounds.items()}
         origin: Origin | None = None
         if manifest.program not in _known_as(self._pdg):
+            self._check_generator(path, manifest)
             what = "of another program: the `program` of its manifest differs"
         elif manifest.resources != self._resources:
             what = f"of a program with the `resources` {manifest.resources}, not {self._resources}"
@@ -243,6 +246,16 @@ class Keeper:
             origin=origin,
             hint="compile the program of that run, or start this one in another folder.",
         )
+
+    def _check_generator(self, path: Path, manifest: Manifest) -> None:
+        """Refuse the same program with another generator of random numbers."""
+        now, before = generator_of(self._pdg), manifest.random
+        if now != before and manifest.program in _known_as(with_generator(self._pdg, before)):
+            raise ExecutionError(
+                f"the run in {path / MANIFEST} draws random numbers by {before}, and this program by {now}.",
+                hint=f'compile the program with trl.Options(random="{before}"), or start this one in another '
+                "folder.",
+            )
 
     def _why_no_other(self, names: list[str], manifest: Manifest) -> tuple[str, Origin | None]:
         """Return the reason, and the line, why a run cannot continue under other bounds; "" if it can.

@@ -62,12 +62,20 @@ _NEAR: Final = 1.5
 _LITTLE: Final = 0.25
 # Fraction of the budget above which a lower bound counts as tight.
 _TIGHT: Final = 0.5
+# The last step of the bound of a decision, its forecast.
+_PLANNED: Final = 3
 # Options of passes. Without one of these passes, a program may need less memory.
 _PASSES: Final = ("lift", "contract", "accumulate", "fuse", "trial", "simplify")
 
 
 # Plans without swaps, by graph, bounds and planner.
 Known = Lru[tuple[Pdg, str, Planner], Plans]
+
+
+def key_of_plans(pdg: Pdg, bounds: Mapping[str, int], options: Options) -> tuple[Pdg, str, Planner]:
+    """Return the key of a graph's plans without swaps."""
+    how = replace(planner(options), budget=None, most=MOST_POINTS)
+    return pdg, bounds_text(bounds), how
 
 
 class Search:
@@ -310,11 +318,9 @@ class Search:
 
     def _plans(self, pdg: Pdg) -> Plans:
         """Return the plans of a graph without swaps."""
-        how = replace(planner(self._options), budget=None, most=MOST_POINTS)
-        return self._known.get(
-            (pdg, bounds_text(self._bounds), how),
-            lambda: how.plans(*self._trials.schedule(pdg), self._bounds, self._lifetimes),
-        )
+        key = key_of_plans(pdg, self._bounds, self._options)
+        given = self._bounds, self._lifetimes
+        return self._known.get(key, lambda: key[-1].plans(*self._trials.schedule(pdg), *given))
 
     def _scheduled_lower_bound(self, decision: Decision) -> int:
         """Return a better lower bound, with the help of a schedule."""
@@ -333,6 +339,10 @@ class Search:
             return floor
         floor = self._ahead_of_schedule(decision)
         return floor if floor > self._budget else self._scheduled_lower_bound(decision)
+
+    def _fused_lower_bound(self, decision: Decision) -> int:
+        """Return the best lower bound that needs a fused graph, but no schedule."""
+        return max(self._lower_bound(decision), self._ahead_of_schedule(decision))
 
     def _ahead_of_schedule(self, decision: Decision) -> int:
         """Return the cached lower bound that needs no schedule."""
@@ -462,6 +472,9 @@ class Search:
             if largest is None or self._try(largest) or not sizes:
                 return
         if self._may_be_best(decision(sizes[-1])):
+            if whole.swap and self._known_bytes(smallest) <= _TIGHT * self._budget:
+                if bisect(sizes, False, 1, key=lambda n: not self._try(decision(n))) > 1:
+                    return  # the smallest blocks need no plan
             k = bisect(sizes, False, key=is_planned) if not is_planned(sizes[0]) else 0
             if k < len(sizes):
                 fits = self._try if self._try(decision(sizes[k])) else self._is_within_budget
@@ -505,28 +518,30 @@ class Search:
             for one in search._tried
             if one.swap == search._graphs.swaps
         ]
-        # Bounds of a decision improve in three steps: floor, scheduled bound, forecast.
+        # A decision's bound improves in four steps: floor, bound without a schedule, bound with one,
+        # forecast.
         queue = [(search._floor(one), rank, 0) for rank, (search, one) in enumerate(able)]
         heapify(queue)
         seen = set[tuple[str, bool]]()  # different options often lead to equal graphs
         while queue:
-            _, rank, known = heappop(queue)
+            least, rank, known = heappop(queue)
             search, one = able[rank]
-            if known == 2:
+            if known == _PLANNED:
                 return search, one
-            if known == 0 and (written := search._graphs.graph_text(one)) is not None:
+            if known == 1 and (written := search._graphs.graph_text(one)) is not None:
                 if (written, one.swap) in seen:
                     continue
                 seen.add((written, one.swap))
             found = search._tried[one]
             if isinstance(found, str) and search._is_too_much(one):
-                if known == 0:
-                    heappush(queue, (search._scheduled_lower_bound(one), rank, 1))
+                if known < _PLANNED - 1:
+                    bound = search._scheduled_lower_bound if known else search._fused_lower_bound
+                    heappush(queue, (max(least, bound(one)), rank, known + 1))
                     continue
                 found = search._tried[one] = search._get_forecast(one)
             if isinstance(found, Forecast):
-                heappush(queue, (found.needed, rank, 2))
-                search._taken = able[min(entry for entry in queue if entry[2] == 2)[1]][1]
+                heappush(queue, (found.needed, rank, _PLANNED))
+                search._taken = able[min(entry for entry in queue if entry[2] == _PLANNED)[1]][1]
         ways = tuple((dim.name, self._graphs.ways[0]) for dim in self._graphs.dims)
         return self, Decision(ways, self._graphs.again[0], (), swap=False)
 

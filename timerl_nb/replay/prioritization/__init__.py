@@ -1,1 +1,1 @@
-"""Prioritised sampling: the sum tree and its NumPy and Numba implementations. Source: PEARL §4.1."""
+"""Prioritised sampling: the sum tree and its implementations in C, Numba and NumPy. Source: PEARL §4.1."""

@@ -26,10 +26,11 @@ class SumTree:
     Args:
         capacity: the number of entries.
         fanout: the number of children per node: 2, 4, …, 256. Eight 64-bit sums fill one cache line.
-        engine: "numba" or "numpy", with bitwise equal results. By default Numba if it is installed.
+        engine: "c", "numba" or "numpy", with bitwise equal results. By default the first of these that is
+            installed.
 
     Raises:
-        OptionError: the fan-out or the engine is unknown, or Numba is not installed.
+        OptionError: the fan-out or the engine is unknown, or the engine is not installed.
 
     Example:
         >>> tree = trl.replay.SumTree(4)
@@ -53,6 +54,9 @@ class SumTree:
         self._least = self.levels.zeros(np.inf)
         # keeps the sum of all priorities finite
         self._most = np.finfo(np.float64).max / self.levels.widths[0]
+        # leading arguments of the engine's functions
+        shift, most = self.levels.shift, float(self._most)
+        self.arguments = self._sums, self._least, self.levels.starts, shift, capacity, most
 
     @property
     def capacity(self) -> int:
@@ -134,17 +138,7 @@ class SumTree:
                     f"priorities of the shape {list(np.shape(priority))} do not match {len(at)} entries.",
                     hint="pass one priority per entry, or one number for all.",
                 ) from None
-        levels = self.levels
-        wrong = self._engine.change(
-            self._sums,
-            self._least,
-            levels.starts,
-            levels.shift,
-            self.capacity,
-            self._most,
-            at,
-            values,
-        )
+        wrong = self._engine.change(*self.arguments, at, values)
         if wrong >= 0:
             raise self._refusal(wrong, int(at[wrong]), float(values[wrong]))
 

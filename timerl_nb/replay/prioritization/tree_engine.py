@@ -1,4 +1,4 @@
-"""Choice of the sum tree's implementation: Numba if installed (the extra `replay`), else NumPy."""
+"""Choice of the sum tree's implementation: C if built, else Numba (the extra `replay`), else NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
 from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.c_extensions import load_extension
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.options import cache_folder
 from timerl_nb.replay.prioritization import tree_numba, tree_numpy
@@ -25,6 +28,21 @@ class Engine:
 
 
 _NUMPY = Engine("numpy", tree_numpy.change, tree_numpy.descend)
+
+
+@functools.cache
+def c_extension() -> Any:
+    """Return the C extension, or None; one call of its functions handles a whole batch of rows."""
+    return load_extension("timerl_nb.replay.prioritization._replay", "replay buffer")
+
+
+def _c() -> Engine:
+    def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
+        left, found = targets.copy(), np.empty(len(targets), np.int64)
+        c_extension().descend(sums, starts, shift, left, found)
+        return found
+
+    return Engine("c", c_extension().change, descend)
 
 
 @functools.cache
@@ -50,18 +68,25 @@ def _numba() -> Engine:
 
 
 def engine_of(name: str | None) -> Engine:
-    """Return the engine with this name; Numba by default if it is installed.
+    """Return the engine with this name; by default the fastest one available.
 
     Raises:
-        OptionError: the name is unknown, or Numba is not installed.
+        OptionError: the name is unknown, the C extension is not built, or Numba is not installed.
     """
     if name is None:
-        name = "numba" if find_spec("numba") else "numpy"
+        name = "c" if c_extension() else "numba" if find_spec("numba") else "numpy"
+    if name == "c" and c_extension():
+        return _c()
+    if name == "c":
+        raise OptionError(
+            "the C extension of the replay buffer was not built.",
+            hint="install a C compiler and then the project again, or choose another engine.",
+        )
     if name == "numpy":
         return _NUMPY
     if name != "numba":
         raise OptionError(
-            f"engine={name!r} is not supported.", hint=one_of(str(name), ["numba", "numpy"])
+            f"engine={name!r} is not supported.", hint=one_of(str(name), ["c", "numba", "numpy"])
         )
     if find_spec("numba") is None:
         raise OptionError(

@@ -84,7 +84,7 @@ def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
                 if chosen < first + width:
                     break
             if chosen == fanout:  # rounding can lead past the last child with a positive sum
-                ahead = 0.0
+                ahead, chosen = 0.0, 0
                 for child in range(fanout):
                     if sums[at + child] > 0:
                         chosen, before = child, ahead

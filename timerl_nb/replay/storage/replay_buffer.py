@@ -22,6 +22,7 @@ from timerl_nb.compiler.language.argument_checks import integer, number
 from timerl_nb.compiler.language.foreign_names import explain_call_errors, missing
 from timerl_nb.replay.prioritization.priorities import Proportional, importance_weights
 from timerl_nb.replay.prioritization.sum_tree import SumTree
+from timerl_nb.replay.prioritization.tree_engine import c_extension
 from timerl_nb.replay.storage.buffer_writer import Actor
 from timerl_nb.replay.storage.n_step_returns import Steps
 from timerl_nb.replay.storage.ring_rows import Field, Rows, fields_of
@@ -115,7 +116,8 @@ class Replay:
         if self._steps is not None:
             known["discount"] = Field((), known["reward"].dtype)
         above = integer("above", above, least=0)
-        self._rows = Rows(self.capacity, known, folder, above)
+        self._extension = c_extension() if engine in (None, "c") else None
+        self._rows = Rows(self.capacity, known, folder, above, self._extension)
         self.priority = priority
         self._tree = None if priority is None else SumTree(self.capacity, fanout, engine=engine)
         self._by_batch = weights == "batch"
@@ -191,7 +193,8 @@ class Replay:
                 hint="omit errors: a new return gets the greatest error so far.",
             )
         with self._lock:
-            return self._insert(self._entries(rows, self._steps), errors)
+            count = -1 if self._steps or errors is not None else self._insert_plain(rows)
+            return count if count >= 0 else self._insert(self._entries(rows, self._steps), errors)
 
     def actor(self, stage: int = 1) -> Actor:
         """Return a writer for one thread, which inserts rows in groups.
@@ -271,7 +274,17 @@ class Replay:
             return {n: np.zeros((0, *f.shape), f.dtype) for n, f in self.fields.items()}
         return {n: np.concatenate([w[n] for w in whole]) for n in self.fields}
 
+    def _insert_plain(self, rows: Any) -> int:
+        """Insert rows by the C extension; return their number, or -1 if only `_insert` can do it."""
+        tree = None if self._tree is None else self._tree.arguments
+        start = self.inserted % self.capacity
+        count = self._rows.insert_plain(start, rows, self._initial_priority, tree)
+        self.inserted += max(count, 0)
+        return count
+
     def _insert(self, rows: Mapping[str, Array], errors: Any = None) -> int:
+        if errors is None and (found := self._insert_plain(rows)) >= 0:
+            return found
         count = len(next(iter(rows.values())))
         priorities, greatest = self._first_priorities(count, errors)
         skipped = max(count - self.capacity, 0)  # later rows of the same call would overwrite these
@@ -374,7 +387,8 @@ class Replay:
         """
         with self._lock:
             index, weight, chance, serial = self._draw(count, beta)
-            return Sample(self._rows.gather(index), index, weight, chance, self.ticket(serial))
+            ticket = Ticket(self._name, serial, self._epochs)
+            return Sample(self._rows.gather(index), index, weight, chance, ticket)
 
     def sample_in_parts(self, count: int, beta: float = 0.4, *, chunks: int) -> Iterator[Sample]:
         """Draw the same rows as `sample`, as an iterator over parts.
@@ -401,7 +415,7 @@ class Replay:
         many = integer("the number of parts", chunks, least=1)
         with self._lock:
             *drawn, serial = self._draw(count, beta)
-            ticket = self.ticket(serial)
+            ticket = Ticket(self._name, serial, self._epochs)
         ends = [count * k // many for k in range(many + 1)]
 
         def gather_part(first: int, last: int) -> Sample:
@@ -428,6 +442,13 @@ class Replay:
                 self._serial(index),
             )
         tree = self._tree
+        if self._extension is not None and tree.total:
+            chance, weight = self._random.random(count), np.empty(count)
+            index, serial = np.empty(count, np.int64), np.empty(count, np.int64)
+            of = (*tree.arguments, chance, index, serial, weight, self.inserted, self._by_batch)
+            self._extension.draw(*of)
+            weight **= -beta
+            return index, weight.astype(np.float32), chance, serial
         index = tree.draw(count, self._random)
         p = tree.priorities[index]
         weight = importance_weights(p, p.min() if self._by_batch else tree.least_priority, beta)
@@ -498,6 +519,10 @@ class Replay:
             assert self.priority is not None
             priorities, greatest = self.priority.from_errors(given)
             serial, gone = ticket.serial, 0
+            if self._extension is not None and ticket.epochs is self._epochs:
+                if self._extension.update(*tree.arguments, serial, priorities, self.inserted):
+                    self._greatest = max(self._greatest, greatest)
+                    return 0
             least, most = (serial.min(), serial.max()) if len(serial) else (0, -1)
             first, last = self._shared_serial_range(ticket, least, most)
             if least < first or most >= last:
@@ -780,7 +805,7 @@ def _check_names(fields: Mapping[str, Field]) -> None:
 def _flat(rows: Mapping[str, Array], names: list[str]) -> dict[str, Array]:
     """Merge the leading axes of rows [steps, envs, …] into [count, …], and drop rows with a false `valid`."""
     valid = rows.get("valid")
-    flat = {n: rows[n].reshape(-1, *rows[n].shape[2:]) for n in names}
+    flat = {n: (x := rows[n]).reshape(x.shape[0] * x.shape[1], *x.shape[2:]) for n in names}
     return flat if valid is None else {n: x[valid.reshape(-1)] for n, x in flat.items()}
 
 

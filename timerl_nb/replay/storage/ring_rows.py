@@ -1,4 +1,7 @@
-"""Ring of rows: one array per field, in memory or, above a size, in memory-mapped files."""
+"""Ring of rows, in memory or, above a size, in memory-mapped files: one array per field.
+
+Small fields in memory are views of one array of records, so a row occupies one or two cache lines.
+"""
 
 from __future__ import annotations
 
@@ -65,6 +68,7 @@ class Rows:
     Args:
         folder: the folder of the files, locked while the rows exist. By default a temporary folder.
         above: size in bytes above which the rows are in files.
+        extension: the C extension of the buffer, or None.
 
     Raises:
         ExecutionError: other rows are in the folder, or the folder is not writable.
@@ -76,7 +80,9 @@ class Rows:
         fields: Mapping[str, Field],
         folder: str | os.PathLike[str] | None,
         above: int,
+        extension: Any = None,
     ) -> None:
+        self._extension = extension
         self.capacity, self.fields = capacity, dict(fields)
         self.nbytes = capacity * sum(f.nbytes for f in fields.values())
         place = None
@@ -87,8 +93,15 @@ class Rows:
                 weakref.finalize(self, _remove, place, os.getpid())
             self._lock = _lock_folder(place)
             weakref.finalize(self, self._lock.close)
+        small = [n for n, f in fields.items() if place is None and 0 < f.nbytes <= _SMALL]
+        small.sort(key=lambda n: -fields[n].dtype.itemsize)  # padding at the end only
+        # a field's name need not be a valid name in a record
+        layout = [(str(k), fields[n].dtype, fields[n].shape) for k, n in enumerate(small)]
+        self._records = np.zeros(capacity if small else 0, np.dtype(layout, align=True))
+        self._names = {n: str(k) for k, n in enumerate(small)}
         self._arrays = {
-            name: self._allocate_field(name, f, place) for name, f in self.fields.items()
+            n: self._records[self._names[n]] if n in small else self._allocate_field(n, f, place)
+            for n, f in self.fields.items()
         }
 
     def _allocate_field(self, name: str, field: Field, place: Path | None) -> Array:
@@ -163,6 +176,26 @@ class Rows:
             )
         return found
 
+    def insert_plain(
+        self, start: int, rows: Mapping[str, Any], priority: float, tree: tuple[Any, ...] | None
+    ) -> int:
+        """Write rows and their priority in one call of the C extension.
+
+        Args:
+            start: the slot of the first row.
+            priority: the priority of all rows.
+            tree: the arguments of the sum tree, or None.
+
+        Returns:
+            The number of rows; -1, with nothing changed, if the rows are not `plain` or more than all slots, or
+            without the C extension.
+        """
+        if self._extension is None:
+            return -1
+        self._check_process()
+        of = tree or (None, None, None, None, self.capacity, None)
+        return self._extension.insert(*of, start, priority, self._arrays, rows, np.ndarray)
+
     def write(self, start: int, rows: Mapping[str, Array]) -> None:
         """Write rows into consecutive slots from `start` on; slot 0 follows the last slot."""
         self._check_process()
@@ -177,7 +210,16 @@ class Rows:
     def gather(self, index: Array) -> dict[str, Array]:
         """Return copies of the rows in some slots, [count, …] by field."""
         self._check_process()
-        return {name: x.take(index, axis=0) for name, x in self._arrays.items()}
+        if self._extension is not None:
+            count = len(index)
+            found = {n: np.empty((count, *f.shape), f.dtype) for n, f in self.fields.items()}
+            self._extension.gather(self._arrays, index, found)
+            return found
+        records = self._records.take(index) if self._names else self._records
+        return {
+            n: records[self._names[n]].copy() if n in self._names else x.take(index, axis=0)
+            for n, x in self._arrays.items()
+        }
 
     def first_rows(self, count: int) -> dict[str, Array]:
         """Return views of the first rows."""
@@ -216,5 +258,6 @@ def _remove(place: Path, process: int) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
+_SMALL: Final = 256  # bytes
 _LOCK: Final = "rows.lock"
 _FLAG = Field((), np.dtype(np.bool_))

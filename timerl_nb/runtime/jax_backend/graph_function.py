@@ -232,8 +232,14 @@ def itself(x: JaxArray) -> JaxArray:
 
 def together(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Move divided arrays to one device; also return the number of these arrays."""
-    apart = {n: x for n, x in arrays.items() if isinstance(x, jax.Array) and len(x.devices()) > 1}
+    apart = {n: x for n, x in arrays.items() if _is_divided(x)}
+    if not apart:
+        return dict(arrays), 0
     return {**arrays, **jax.device_put(apart, backend.device())}, len(apart)
+
+
+def _is_divided(x: Any) -> bool:
+    return isinstance(x, jax.Array) and x.sharding.num_devices > 1
 
 
 def make_array_converter(library: str, device: Any = None) -> Callable[[Any], Any]:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from timerl_nb.base.array_conversion import Array, convert_array
 from timerl_nb.base.errors import ExecutionError
@@ -47,6 +48,24 @@ def as_jax_promotes(f: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **named: Any) -> Any:
         with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
             return f(*args, **named)
+
+    return call
+
+
+def call_apart(f: Callable[..., Any], static: tuple[int, ...] = ()) -> Callable[..., Any]:
+    """Return a function whose calls XLA does not inline on a CPU.
+
+    XLA then computes and stores the results once. Inlined, they would be computed again by each fused reader.
+
+    Args:
+        f: The function.
+        static: Numbers of the arguments that are not arrays.
+    """
+    jitted = jax.jit(as_jax_promotes(f), static_argnums=static)
+
+    def call(*args: Any) -> Any:
+        with set_xla_metadata(inlineable="false"):
+            return jitted(*args)
 
     return call
 
@@ -159,7 +178,7 @@ all_copied = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))  # the same for 
 def seed_words(seed: int) -> tuple[JaxArray, JaxArray]:
     """Return the seed of a run as two unsigned words."""
     high, low = (np.array([w & 0xFFFFFFFF], np.uint32) for w in (seed >> 32, seed))
-    return jnp.asarray(high), jnp.asarray(low)
+    return hand_over(high), hand_over(low)
 
 
 def has_wide_types() -> bool:
@@ -171,6 +190,14 @@ def has_wide_types() -> bool:
 def to_device(array: Array) -> JaxArray:
     """Copy an array of the host to the device, after conversion by `storable`."""
     return jnp.asarray(storable(array))
+
+
+def hand_over(array: Array) -> JaxArray:
+    """Move an array to the device. Nobody may change it later, as JAX may share its memory on a CPU.
+
+    Unlike `to_device`, it compiles no program for each shape.
+    """
+    return jax.device_put(storable(array))
 
 
 def storable(array: Any) -> Any:

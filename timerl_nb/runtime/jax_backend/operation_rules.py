@@ -13,6 +13,7 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from timerl_nb.compiler.ir.operation_attributes import (
     ConstAttrs,
@@ -32,6 +33,25 @@ from timerl_nb.runtime.jax_backend.user_function_calls import evaluate_jax_funct
 def _plain(f: Callable[..., Any]) -> Rule:
     """Return a rule with access to the operands only."""
     return lambda scope, op, args, sizes: f(*args)
+
+
+def _direct(f: Callable[..., Any], primitive: Callable[..., Any], kinds: str) -> Rule:
+    """Return a rule that applies a primitive if it equals the function `f` of `jax.numpy`.
+
+    This gives the same program, and tracing takes a fraction of the time.
+
+    Args:
+        f: Function that also broadcasts and converts its operands.
+        primitive: Primitive for operands of one shape and type.
+        kinds: NumPy's letters of the types for which both are equal.
+    """
+
+    def rule(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
+        shape, dtype = args[0].shape, args[0].dtype
+        alike = dtype.kind in kinds and all(x.shape == shape and x.dtype == dtype for x in args[1:])
+        return (primitive if alike else f)(*args)
+
+    return rule
 
 
 def _const(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
@@ -101,7 +121,7 @@ def _pow(x: JaxArray, y: JaxArray) -> JaxArray:
 
     # squaring is exact: `jnp.power` uses only the low bits of an exponent
     start = (jnp.ones_like(x), x, jnp.maximum(y, 0))
-    made = jax.lax.while_loop(lambda state: (state[2] > 0).any(), squared, start)[0]
+    made = lax.while_loop(lambda state: (state[2] > 0).any(), squared, start)[0]
     sign = jnp.where(y % 2 == 0, 1, x)  # for x = 1 and x = -1, with integer reciprocals
     return jnp.where(y < 0, jnp.where(jnp.abs(x) == 1, sign, 0), made).astype(x.dtype)
 
@@ -114,13 +134,13 @@ def _orthonormal(x: JaxArray) -> JaxArray:
     """
 
     def column(k: JaxArray, q: JaxArray) -> JaxArray:
-        v = jax.lax.dynamic_index_in_dim(x, k, -1)
+        v = lax.dynamic_index_in_dim(x, k, -1)
         for _ in range(2):
             v = v - q @ (q.mT @ v)
         v = v / jnp.linalg.norm(v, axis=-2, keepdims=True)
-        return jax.lax.dynamic_update_slice_in_dim(q, v, k, -1)
+        return lax.dynamic_update_slice_in_dim(q, v, k, -1)
 
-    return jax.lax.fori_loop(0, x.shape[-1], column, jnp.zeros_like(x))
+    return lax.fori_loop(0, x.shape[-1], column, jnp.zeros_like(x))
 
 
 RULES: Final[Mapping[str, Rule]] = {
@@ -128,20 +148,20 @@ RULES: Final[Mapping[str, Rule]] = {
     "data": _const,
     "value": _value,
     "rng": draw,
-    "neg": _plain(jnp.negative),
+    "neg": _direct(jnp.negative, lax.neg, "iuf"),
     "abs": _plain(jnp.abs),
     "sign": _plain(jnp.sign),
-    "exp": _plain(jnp.exp),
-    "expm1": _plain(jnp.expm1),
-    "log": _plain(jnp.log),
-    "log1p": _plain(jnp.log1p),
-    "sqrt": _plain(jnp.sqrt),
+    "exp": _direct(jnp.exp, lax.exp, "f"),
+    "expm1": _direct(jnp.expm1, lax.expm1, "f"),
+    "log": _direct(jnp.log, lax.log, "f"),
+    "log1p": _direct(jnp.log1p, lax.log1p, "f"),
+    "sqrt": _direct(jnp.sqrt, lax.sqrt, "f"),
     "sin": _plain(jnp.sin),
     "cos": _plain(jnp.cos),
-    "tanh": _plain(jnp.tanh),
+    "tanh": _direct(jnp.tanh, lax.tanh, "f"),
     "sigmoid": _plain(jax.nn.sigmoid),
-    "erf": _plain(jax.lax.erf),
-    "erf_inv": _plain(jax.lax.erf_inv),
+    "erf": _plain(lax.erf),
+    "erf_inv": _plain(lax.erf_inv),
     "floor": _plain(jnp.floor),
     "round": _plain(jnp.round),
     "not": _plain(jnp.invert),
@@ -149,23 +169,23 @@ RULES: Final[Mapping[str, Rule]] = {
     "unit": _plain(_unit),
     "copy": _plain(lambda x: x),
     "detach": _plain(lambda x: x),
-    "add": _plain(jnp.add),
-    "sub": _plain(jnp.subtract),
-    "mul": _plain(jnp.multiply),
-    "div": _plain(jnp.divide),
+    "add": _direct(jnp.add, lax.add, "iuf"),
+    "sub": _direct(jnp.subtract, lax.sub, "iuf"),
+    "mul": _direct(jnp.multiply, lax.mul, "iuf"),
+    "div": _direct(jnp.divide, lax.div, "f"),
     "atan2": _plain(jnp.arctan2),
     "pow": _plain(_pow),
-    "max2": _plain(jnp.maximum),
-    "min2": _plain(jnp.minimum),
+    "max2": _direct(jnp.maximum, lax.max, "iuf"),
+    "min2": _direct(jnp.minimum, lax.min, "iuf"),
     "floordiv": _plain(_floordiv),
     "mod": _plain(jnp.mod),
-    "eq": _plain(jnp.equal),
-    "ne": _plain(jnp.not_equal),
-    "lt": _plain(jnp.less),
-    "le": _plain(jnp.less_equal),
-    "and": _plain(jnp.bitwise_and),
-    "or": _plain(jnp.bitwise_or),
-    "xor": _plain(jnp.bitwise_xor),
+    "eq": _direct(jnp.equal, lax.eq, "biuf"),
+    "ne": _direct(jnp.not_equal, lax.ne, "biuf"),
+    "lt": _direct(jnp.less, lax.lt, "biuf"),
+    "le": _direct(jnp.less_equal, lax.le, "biuf"),
+    "and": _direct(jnp.bitwise_and, lax.bitwise_and, "biuf"),
+    "or": _direct(jnp.bitwise_or, lax.bitwise_or, "biuf"),
+    "xor": _direct(jnp.bitwise_xor, lax.bitwise_xor, "biuf"),
     "shl": _plain(jnp.left_shift),
     "shr": _plain(jnp.right_shift),
     "where": _plain(jnp.where),

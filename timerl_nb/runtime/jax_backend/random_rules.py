@@ -1,4 +1,10 @@
-"""Random bits in JAX, with the rounds of threefry unrolled or in a loop (`compiler/ir/random_bits`)."""
+"""Random bits in JAX (`compiler/ir/random_bits`).
+
+XLA recomputes fused values in each reader, and an `argmax` over a fused draw computes each number many times.
+On a CPU, a draw is therefore a call that XLA does not inline: one kernel computes the bits of all points and
+elements, and stores them. Large draws are fused with their readers if these are elementwise, which saves
+memory.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +21,18 @@ from jax import lax
 from timerl_nb.compiler.ir import random_bits
 from timerl_nb.compiler.ir.operation_attributes import RngAttrs
 from timerl_nb.compiler.ir.operations import Op
-from timerl_nb.compiler.ir.random_bits import MOST_LOOPED, ROTATIONS, Words
+from timerl_nb.compiler.ir.random_bits import DEFAULT, MOST_LOOPED, ROTATIONS, Words
 from timerl_nb.compiler.symbolic.index_expressions import sym
-from timerl_nb.runtime.jax_backend.jax_engine import as_jax_promotes
+from timerl_nb.runtime.jax_backend.jax_engine import as_jax_promotes, call_apart, is_accelerated
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scope, grid_of
 
-# XLA recomputes unrolled rounds in each fused loop that reads them, often ten times. A loop avoids this, but
-# starting it costs as much as a few hundred numbers. Arrays above MOST_LOOPED are unrolled, as a loop passes
-# over the whole array in every round.
-_WORTH: Final = 1 << 8
+_CALLED: Final = 32  # fewest numbers worth a call on a CPU
+_WORTH: Final = 1 << 8  # fewest numbers worth a loop elsewhere
 
-_written_out = jax.jit(as_jax_promotes(random_bits.threefry))  # traced once per shape
+# traced once per shape
+_unrolled = jax.jit(as_jax_promotes(random_bits.threefry))
+_generated = jax.jit(as_jax_promotes(random_bits.generate), static_argnums=(0, 3))
+_called = call_apart(random_bits.generate, (0, 3))
 
 
 def draw(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
@@ -49,8 +56,22 @@ def draw(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray
     words = (np.uint32(w) for w in random_bits.stream_words(attrs.stream))
     high, low = (jnp.full((1,), w) for w in words)
     elements = jnp.arange(prod(shape), dtype=jnp.uint32)
-    encrypt = partial(threefry, once=scope.once)
-    drawn = random_bits.bits(seed, (high, low), coords, elements, prod(shape), encrypt, far)
+    drawn = random_bits.bits(
+        seed,
+        (high, low),
+        coords,
+        elements,
+        prod(shape),
+        generator=attrs.generator,
+        encrypt=partial(threefry, once=scope.once),
+        generate=partial(
+            generate,
+            once=scope.once,
+            is_divided=scope.division is not None,
+            is_recomputed=op.id in scope.recomputed,
+        ),
+        far=far,
+    )
     return jnp.broadcast_to(drawn, (*lead, prod(shape))).reshape((*lead, *shape))
 
 
@@ -64,17 +85,61 @@ def _in_words(coord: JaxArray, turn: Sequence[JaxArray]) -> Words:
     return moved, high + over - under
 
 
+def generate(
+    generator: str,
+    key: Words,
+    coord: JaxArray,
+    count: int,
+    element: JaxArray,
+    *,
+    once: bool,
+    is_divided: bool = False,
+    is_recomputed: bool = False,
+) -> JaxArray:
+    """Compute `random_bits.generate`: in a call, unrolled, or in a loop.
+
+    Args:
+        generator: Name of the generator.
+        key: Words of the key.
+        coord: First coordinate; None for a draw without coordinates.
+        count: Number of elements of the value.
+        element: Numbers of the elements.
+        once: As for `threefry`.
+        is_divided: Whether the arrays are distributed over devices; XLA distributes no calls.
+        is_recomputed: Whether a reader would compute each number many times.
+    """
+    size = _size(*key, element, *(() if coord is None else (coord,)))
+    if generator == DEFAULT and once and size <= MOST_LOOPED:
+        return _generate_in_loop(key, coord, count, element)
+    if size < _CALLED or (size > MOST_LOOPED and not is_recomputed):
+        return _generated(generator, key, coord, count, element)
+    if not is_divided and not is_accelerated():
+        return _called(generator, key, coord, count, element)
+    if generator == DEFAULT and _WORTH <= size <= MOST_LOOPED:
+        return _generate_in_loop(key, coord, count, element)
+    return _generated(generator, key, coord, count, element)
+
+
+def _generate_in_loop(key: Words, coord: JaxArray, count: int, element: JaxArray) -> JaxArray:
+    x0, x1 = _threefry_in_loop(key, random_bits.counter(coord, count, element))
+    return x0 ^ x1
+
+
 def threefry(key: Words, counter: Words, *, once: bool) -> Words:
-    """Compute `random_bits.threefry`, unrolled or in a loop.
+    """Compute `random_bits.threefry` for keys, unrolled or in a loop.
 
     Args:
         key: Words of the key.
         counter: Words of the counter.
         once: Whether the code runs outside of all loops; a loop is then preferred, as it compiles faster.
     """
-    count = prod(jnp.broadcast_shapes(*(x.shape for x in (*key, *counter))))
-    looped = count <= MOST_LOOPED and (once or count >= _WORTH)
-    return (_threefry_in_loop if looped else _written_out)(key, counter)
+    looped = once and _size(*key, *counter) <= MOST_LOOPED
+    return (_threefry_in_loop if looped else _unrolled)(key, counter)
+
+
+def _size(*arrays: JaxArray) -> int:
+    """Return the number of elements of arrays that broadcast against each other."""
+    return prod(jnp.broadcast_shapes(*(x.shape for x in arrays)))
 
 
 @jax.jit

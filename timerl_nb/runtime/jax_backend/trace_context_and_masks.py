@@ -76,6 +76,7 @@ class Scope:
         endless: Unbounded dimension; None if there is none.
         turn: Words of the current iteration along it (`runtime.state.iteration_counter`).
         called: Calls of user functions so far.
+        recomputed: Draws that XLA on a CPU would compute many times in a reader.
     """
 
     bounds: Mapping[str, int]
@@ -91,6 +92,7 @@ class Scope:
     endless: str | None = None
     turn: tuple[JaxArray, ...] = ()
     called: dict[Any, Called] = field(default_factory=dict[Any, Called])
+    recomputed: frozenset[int] = frozenset()
 
     def value(self, e: Lin | Cond, also: Mapping[str, JaxArray] | None = None) -> JaxArray:
         """Evaluate an index expression or condition on traced coordinates."""

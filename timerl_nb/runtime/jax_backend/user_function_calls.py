@@ -14,7 +14,9 @@ from timerl_nb.base.errors import ExecutionError
 from timerl_nb.compiler.ir.operation_attributes import Along, JaxedAttrs, PureFunction
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.runtime.jax_backend import jax_engine as backend
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import Called, JaxArray, Scope
+from timerl_nb.runtime.jax_backend.unrolled_key_draws import with_unrolled_draws
 
 
 def evaluate_jax_function(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
@@ -72,16 +74,23 @@ def _values(
 ) -> tuple[JaxArray, ...]:
     key = (function, along, tuple(map(id, args)))
     if key not in scope.called:  # `Called` refers to the arguments, so their ids stay unique
-        made = _call_vmapped(function, along, op, args)
+        made = _call_vmapped(_with_fast_draws(scope, function), along, op, args)
         scope.called[key] = Called(op, function, along, tuple(args), made)
     return scope.called[key].values
 
 
+def _with_fast_draws(scope: Scope, function: PureFunction) -> Callable[..., Any]:
+    """Return a function with faster random draws, where its speed matters more than compile time."""
+    if scope.once or scope.division is not None or backend.is_accelerated():
+        return function
+    return with_unrolled_draws(function)
+
+
 def _call_vmapped(
-    function: PureFunction, along: Along, op: Op, args: Sequence[JaxArray]
+    function: Callable[..., Any], along: Along, op: Op, args: Sequence[JaxArray]
 ) -> tuple[JaxArray, ...]:
     attrs: JaxedAttrs = op.attrs
-    f: Callable[..., Any] = function
+    f = function
     for has in reversed(along):  # the first axis is the outermost
         f = jax.vmap(f, in_axes=tuple(0 if one else None for one in has))
     try:

@@ -47,6 +47,10 @@ class DiskCache:
             os.utime(path)  # recently used files are removed last
         return payload
 
+    def has(self, key: str) -> bool:
+        """Whether a file for the key exists; its content may be incomplete."""
+        return self._path(key).exists()
+
     def write(self, key: str, payload: bytes) -> None:
         """Store a result in one step. Errors are ignored."""
         if len(payload) > MOST // 16:

@@ -31,6 +31,7 @@ from timerl_nb.base.atomic_files import (
     write_whole,
 )
 from timerl_nb.base.errors import ExecutionError
+from timerl_nb.compiler.ir.random_bits import DEFAULT
 from timerl_nb.compiler.loops.iteration_cuts import Cut
 from timerl_nb.runtime.state.checkpoint_writer import TYPES, arrays_of
 
@@ -62,6 +63,7 @@ class Manifest:
         state: Name of the file with the values.
         nbytes: Size of the file.
         sha256: Checksum of the file.
+        random: Generator of random numbers; early manifests do not state the only one of their time.
     """
 
     run: str
@@ -78,6 +80,7 @@ class Manifest:
     state: str = ""
     nbytes: int = 0
     sha256: str = ""
+    random: str = DEFAULT
 
     @property
     def is_finished(self) -> bool:
@@ -250,6 +253,7 @@ def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
         "cut": dict | None,
         "resources": list,
     }
+    given = {"random": DEFAULT, **given}
     for name in (field.name for field in fields(Manifest)):
         if not isinstance(given.get(name, ...), kinds.get(name, str)):
             raise damaged_run_file_error(path, f"has no `{name}` of the right type")

@@ -39,6 +39,7 @@ from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, RENEWED
 VERSION: Final = 3
 MANIFEST: Final = re.compile(r"\d+\.json")
 SEGMENT: Final = 1 << 20  # bytes of the largest segments
+_ZEROS: Final = memoryview(bytes(1 << 16))
 FIRST: Final = 1 << 12  # bytes of the first segment
 LONGEST: Final = 1_000  # maximum number of characters in a name
 _MOST_NAMES: Final = 1 << NAME_BITS
@@ -96,13 +97,15 @@ class Segments:
 
 
 def _reserve(file: int, size: int) -> None:
-    """Reserve the disk space of a segment."""
+    """Reserve the disk space of a segment, and fill it with zeros.
+
+    The first store to a page that was only reserved takes 4 µs on ext4, to a written page 0.2 µs.
+    """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, 0, size)
-        return
     left = size
     while left:
-        left -= os.write(file, bytes(left))
+        left -= os.write(file, _ZEROS[:left])
 
 
 class NameTable:

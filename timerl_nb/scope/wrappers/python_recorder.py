@@ -568,8 +568,8 @@ def _is_taken_apart(function: types.FunctionType) -> bool:
 def _wrap_function(function: Callable[..., Any], name: str, library: int, guess: Any) -> Any:
     """Return a function around another one; it records its calls.
 
-    For speed, the code of `Lane.called` and `Lane.returned` is inlined, and calls without keyword
-    arguments have a separate branch (20 % faster).
+    For speed, the code of `Lane.called` and `Lane.returned` is inlined, calls without keyword
+    arguments have a separate branch (20 % faster), and nothing is assigned as a tuple (1 %).
     """
     of: Any = ()  # `_own` at the time when `outermost` was computed; never None
     outermost = 0  # encoding of a call without a caller
@@ -610,8 +610,10 @@ def _wrap_function(function: Callable[..., Any], name: str, library: int, guess:
         if below := lane.word:
             word, leaves = (outermost & _TOP) | (below >> 48) + 1 << 48, below | _EXIT
         else:
-            word, leaves = outermost, _EXIT
-        at, words = lane.at, lane.words
+            word = outermost
+            leaves = _EXIT
+        at = lane.at
+        words = lane.words
         try:
             words[at + 1] = word  # Kind.CALL_ENTER is 0
         except IndexError:  # the segment is full
@@ -621,14 +623,16 @@ def _wrap_function(function: Callable[..., Any], name: str, library: int, guess:
         words[at] = now = monotonic_ns()
         if now >= lane.due:
             lane.sample(now, at, on)
-        lane.word, lane.library = word, library
+        lane.word = word
+        lane.library = library
         try:
             return function(*args, **named) if named else function(*args)
         finally:
             if own is _own:  # otherwise the recording has ended, or this is a forked child
                 if lane.passed:
                     lane.tell()
-                at, words = lane.at, lane.words
+                at = lane.at
+                words = lane.words
                 try:
                     words[at + 1] = leaves
                 except IndexError:
@@ -636,7 +640,8 @@ def _wrap_function(function: Callable[..., Any], name: str, library: int, guess:
                     words[at + 1] = leaves
                 lane.at = at + 2
                 words[at] = now = monotonic_ns()
-                lane.word, lane.library = below, on
+                lane.word = below
+                lane.library = on
                 if now >= lane.due:
                     lane.sample(now, at, library)
 

@@ -44,6 +44,7 @@ STAGE_OF: Final[Mapping[str, str]] = {
     "fuse_iterations": "executable",
     "devices": "executable",
     "backend": "executable",
+    "random": "pdg",
     "isl_operations": "schedule",
     "check_nan": "executable",
 }
@@ -190,8 +191,8 @@ class PipelineView(View):
         """The option changes offered as one click, those of the last stages first."""
         found: list[dict[str, Any]] = []
         tiled = any(option.name == "tile" and option.value for option in self.options)
-        # these run the program, need another device, or apply only to tiles
-        left_out = ("tune", "backend", *["tile_kernel"] * (not tiled))
+        # these run the program, need another device, change the numbers, or apply only to tiles
+        left_out = ("tune", "backend", "random", *["tile_kernel"] * (not tiled))
         for option in self.options:
             if option.name not in left_out:
                 found += [{option.name: value} for value in _others(option)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 
-from timerl_nb.streams.dependence_analysis import Ranges, slots
+from timerl_nb.streams.dependence_analysis import Ranges
 from timerl_nb.streams.scheduling_window import SchedulingWindow
 from timerl_nb.streams.simulator.simulated_run import Course, Server
 
@@ -40,7 +40,7 @@ class _Windowed(Course):
         self._held[slot] = kernel
         ran = self.ran[kernel]
         ran.slot, ran.entered = slot, self.clock.now
-        ran.upstream = tuple(self._held[s] for s in slots(self._window.upstream[slot]))
+        ran.upstream = tuple(self._held[s] for s in self._window.upstream_slots[slot])
         self._handle_insertion(slot)
         self._refill()
 

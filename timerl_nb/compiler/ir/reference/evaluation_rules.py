@@ -135,7 +135,9 @@ def _rng(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     far = at(ref.endless, 1) if ref.endless in attrs.dims else None
     high, low = (np.array([w], np.uint32) for w in random_bits.stream_words(attrs.stream))
     elements = np.arange(prod(shape), dtype=np.uint32)
-    drawn = random_bits.bits(seed, (high, low), coords, elements, prod(shape), far=far)
+    drawn = random_bits.bits(
+        seed, (high, low), coords, elements, prod(shape), generator=attrs.generator, far=far
+    )
     return np.broadcast_to(drawn, (*sizes, prod(shape))).reshape((*sizes, *shape))
 
 

@@ -122,5 +122,7 @@ class Paths:
             f"{op.label or 'this tensor'} gets a branch after a gradient was taken through it.",
             origin=line,
             others=others,
-            hint="assign all branches before backward() or trl.grad(), or read it with detach().",
+            hint="assign all branches before backward() or trl.grad(), or read it with detach(). If a branch needs "
+            "the gradient, as an update rule does, create the tensor with trl.parameter and write "
+            "p.update(next_value); net.params are such parameters.",
         )

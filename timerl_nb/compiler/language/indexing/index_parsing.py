@@ -107,14 +107,23 @@ class Index(_Symbolic):
     def _product(self, a: Lin, b: Lin) -> Lin:
         if a.is_const or b.is_const:
             return b * a.const if a.is_const else a * b.const
-        raise _refuse(f"({a}) * ({b}) is not affine: one factor must be an integer.")
+        raise _refuse(
+            f"({a}) * ({b}) is not affine: one factor must be an integer.",
+            f"write trl.value({a}) * trl.value({b}): tensors allow any arithmetic.",
+        )
 
     def _by_constant(self, other: Any, sign: str, join: Callable[[Lin, int], Lin]) -> Any:
         found = self._to_lin(other, sign)
         if found is None:
             return NotImplemented
         if not found.is_const or found.const <= 0:
-            raise _refuse(f"({self}) {sign} ({found}): the divisor must be a positive integer.")
+            if found == 0:
+                raise _refuse(f"({self}) {sign} 0: the divisor is 0.", "choose a positive divisor.")
+            raise _refuse(
+                f"({self}) {sign} ({found}): the divisor must be a positive integer.",
+                f"write trl.value({self}) {sign} {found if found.is_const else f'trl.value({found})'}: "
+                "tensors allow any arithmetic.",
+            )
         return Index(self.owner, join(self.lin, found.const))
 
     def __floordiv__(self, other: Any) -> Any:
@@ -124,10 +133,16 @@ class Index(_Symbolic):
         return self._by_constant(other, "%", lambda a, k: a % k)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        raise _refuse(f"{other} // ({self}) is not affine: the divisor must be a positive integer.")
+        raise _refuse(
+            f"{other} // ({self}) is not affine: the divisor must be a positive integer.",
+            _power(f"{other} // ", self),
+        )
 
     def __rmod__(self, other: Any) -> Any:
-        raise _refuse(f"{other} % ({self}) is not affine: the divisor must be a positive integer.")
+        raise _refuse(
+            f"{other} % ({self}) is not affine: the divisor must be a positive integer.",
+            _power(f"{other} % ", self),
+        )
 
     def __truediv__(self, other: Any) -> Any:
         if self._to_lin(other, "/") is None:
@@ -141,7 +156,11 @@ class Index(_Symbolic):
         raise _refuse(f"{other} / ({self}) is not affine.", _power(f"{other} / ", self))
 
     def __pow__(self, other: Any) -> Any:
-        raise _refuse(f"({self}) ** {other} is not affine.")
+        raise _refuse(
+            f"({self}) ** {other} is not affine.",
+            f"write trl.value({self}) ** {f'trl.value({other})' if isinstance(other, Index) else other}: "
+            "tensors allow any arithmetic.",
+        )
 
     def __rpow__(self, other: Any) -> Any:
         raise _refuse(f"{other} ** ({self}) is not affine.", _power(f"{other} ** ", self))

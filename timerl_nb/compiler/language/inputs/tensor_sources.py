@@ -312,7 +312,9 @@ def arange(
     if not all(map(is_whole, given)) or not step or (stop is None and end < 0):
         raise ShapeError(
             f"arange takes integers, a single one of at least 0 and a step other than 0, not {given[1:] if stop is None else given}.",
-            hint="trl.value(t) is the index t as a tensor; trl.linspace returns fractions.",
+            hint="trl.value(t) is the index t as a tensor, and trl.value(t)[0:T] all its values. "
+            "trl.value(t)[t:T] - trl.value(t) numbers the points of a window from 0. trl.linspace returns "
+            "fractions.",
         )
     first, end, step = map(int, given)
     if abs(end - first) // abs(step) >= 2**31 - 1:
@@ -537,7 +539,9 @@ class Parameter(RecurrentTensor):
                 f"{self.name} gets a gradient after its {'update was written' if late else 'grad was read'}.",
                 others={"the gradient so far was read at": self._read_at},
                 hint="call backward() on all losses before opt.step() and before reading p.grad; "
-                "trl.grad(loss, p) returns the gradient of one loss.",
+                "trl.grad(loss, p) returns the gradient of one loss. If this loss should not train "
+                f"{self.name}, compute it with net.with_values([p.detach() for p in net.params]), where net is "
+                f"the network of {self.name}.",
             )
         total = gradient if self._gradient is None else self._gradient + gradient
         self._gradient = total.named_if_new(f"d{self.name}")

@@ -77,6 +77,10 @@ class AxisOps(Arithmetic):
         """Reduce without a check for axes of size 0."""
 
     @abstractmethod
+    def _warn_without_axes(self, method: str, over: Any, axis: Any) -> None:
+        """Warn about a user's average over all axes of a tensor that has none."""
+
+    @abstractmethod
     def reshape(self, *shape: Any) -> Self: ...
 
     @abstractmethod
@@ -487,6 +491,7 @@ class AxisOps(Arithmetic):
             >>> trl.var(trl.constant([1.0, 3.0]))  # 1
             f32[] @ ()
         """
+        self._warn_without_axes("var", over, axis)
 
         def in_full(x: Self) -> Self:
             apart = (x - x._restore_reduced_axes(x.mean(over, axis), over, axis)).square()
@@ -508,6 +513,7 @@ class AxisOps(Arithmetic):
             >>> trl.std(trl.constant([1.0, 3.0]))  # 1
             f32[] @ ()
         """
+        self._warn_without_axes("std", over, axis)
         return self._in_full(lambda x: _root(x.var(over, axis, keepdims=keepdims)))
 
     def norm(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:

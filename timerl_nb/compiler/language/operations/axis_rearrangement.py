@@ -361,6 +361,7 @@ class Rearranged(AxisOps):
             >>> trl.median(trl.constant([3.0, 1.0, 2.0, 4.0]))  # 2.5
             f32[] @ ()
         """
+        self._warn_without_axes("median", over, axis)
         return self.quantile(0.5, over, axis, keepdims=keepdims)
 
     def quantile(
@@ -386,6 +387,7 @@ class Rearranged(AxisOps):
             >>> trl.quantile(trl.constant([0.0, 1.0, 2.0]), [0.25, 0.75])  # 0.5, 1.5
             f32[2] @ ()
         """
+        self._warn_without_axes("quantile", over, axis)
         several = _as_list(q)
         if several is not None:
             each = [self.quantile(p, over, axis, keepdims=keepdims).unsqueeze(0) for p in several]

@@ -109,6 +109,11 @@ def random_bernoulli(
         >>> trl.random.bernoulli(0.1, (4,), domain=t)
         bool[4] @ (t)
     """
+    if isinstance(shape, float):
+        raise ShapeError(
+            f"bernoulli takes a shape after the probability, not {shape!r}.",
+            hint="write bernoulli(p, shape), as in bernoulli(0.5, ()).",
+        )
     p = operand(None, p)
     if p.dtype == "bool":
         raise ShapeError(

@@ -176,8 +176,10 @@ class PolicyCone:
         if self.now not in domain:
             return True
         again = self._circle(op)
-        if self.instances:
-            return bool(again) or SEEN in self.flags[op.id]
+        if (
+            self.instances
+        ):  # a recurrence without them that restarts, such as a counter of steps, is a state
+            return SEEN in self.flags[op.id] or (bool(again) and not self._restarts(op))
         if not again or self._restarts(op):
             return False
         kinds = {self.ops[k].kind for k in again}

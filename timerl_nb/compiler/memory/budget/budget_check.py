@@ -98,16 +98,24 @@ class Planner:
         tried: list[MemoryPlan] = []
         for plan in plans:
             first = self._measure_buffers(plan)
-            for one in chain([first], self._plans_with_swaps(first)):
+            more = self._plans_with_swaps(first) if self._may_swap(first, plans) else ()
+            for one in chain([first], more):
                 tried.append(one)
                 if not self._excess_bytes(one):
                     return one
         return min(tried, key=lambda plan: max(plan.needed, self.budget or 0))
 
+    def _may_swap(self, plan: MemoryPlan, plans: Iterable[MemoryPlan]) -> bool:
+        """Whether swaps are allowed, necessary, and may fit or at least need less memory."""
+        if self.budget is None or not self.swap or not self._excess_bytes(plan):
+            return False
+        if plan.share is not None or not isinstance(plans, Plans):
+            return True
+        return plans.swapped_lower_bound < max(plan.needed, self.budget + 1)
+
     def _plans_with_swaps(self, plan: MemoryPlan) -> Iterable[MemoryPlan]:
         """Yield the plan with swaps, then with more swaps as long as buffers exceed the budget."""
-        if self.budget is None or not self.swap:
-            return
+        assert self.budget is not None
         target, unfolded = self.budget - plan.overhead_bytes, plan.without_extrapolation()
         known = dict[Hashable, Any]()  # shared by all its layouts
         try:

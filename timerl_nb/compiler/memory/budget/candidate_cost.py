@@ -14,13 +14,13 @@ from timerl_nb.compiler.ir.analysis.cost_terms import MADE, READ, computing, mov
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op
 from timerl_nb.compiler.ir.shapes import Shape
-from timerl_nb.compiler.memory.byte_sizes import Sizes
+from timerl_nb.compiler.memory.byte_sizes import Sizes, sizes_of
 from timerl_nb.compiler.scheduling.statements import Statements
 
 
 def graph_seconds(pdg: Pdg, bounds: Mapping[str, int], machine: Machine) -> float:
     """Return the estimated seconds of a fused graph, ignoring conditions."""
-    sizes = Sizes(pdg, bounds)
+    sizes = sizes_of(pdg, bounds)
     return sum(
         prod(pdg.dims[d].count(bounds) for d in op.domain) * point_seconds(sizes, op, machine)
         for op in Statements.from_graph(pdg).ops.values()

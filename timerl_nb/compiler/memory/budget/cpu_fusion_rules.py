@@ -25,7 +25,7 @@ FUSED = ELEMENTWISE | LAYOUT | {"gather", "merge", "rng", "value"}
 EXPENSIVE = frozenset(
     ["exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh", "sigmoid", "erf", "erf_inv"]
 )
-POSITIONS = frozenset({"argmax", "argmin"})  # XLA fuses random bits into these
+POSITIONS = frozenset({"argmax", "argmin"})  # XLA fuses elementwise operations into these
 VIEWS = frozenset({"reindex", "gather"})
 _SCANS = frozenset({"linear_scan", "sliding_sum"})
 _EXTREMA = frozenset({"sliding_max", "sliding_min"})
@@ -40,8 +40,28 @@ _ROUNDS = 8  # number of arrays for the rounds of random bits, as reported by XL
 
 
 def is_looped(sizes: Sizes, op: Op, inner: Op) -> bool:
-    """Return whether XLA generates the random bits in a loop."""
+    """Return whether XLA may generate the random bits in a loop, and always stores them."""
     return inner.kind == "rng" and prod(sizes.shape(op, inner.shape)) <= MOST_LOOPED
+
+
+def find_recomputed_draws(body: Sequence[Op]) -> frozenset[int]:
+    """Return the draws that only `argmax` and `argmin` read.
+
+    XLA would fuse such a draw into its reader, and compute each number many times.
+    """
+    found: set[int] = set()
+    ends: dict[
+        int, set[str]
+    ] = {}  # kinds of the first readers that XLA does not fuse with an operation
+    for inner in reversed(body):
+        kinds = ends.get(inner.id, set[str]())
+        if inner.kind == "rng" and kinds and kinds <= POSITIONS:
+            found.add(inner.id)
+        for read in inner.inputs:
+            ends.setdefault(read.source, set()).update(
+                kinds if inner.kind in FUSED and kinds else {inner.kind}
+            )
+    return frozenset(found)
 
 
 def is_computed(inner: Op) -> bool:

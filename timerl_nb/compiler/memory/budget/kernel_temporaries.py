@@ -43,7 +43,18 @@ def temporaries(
             each tensor then counts as one value.
         over: the results that reuse an operand's memory.
     """
-    return _Body(sizes, op, held, over).peak() if isinstance(op.attrs, DataflowAttrs) else 0
+    if not isinstance(op.attrs, DataflowAttrs):
+        return 0
+    outputs = (k for k, output in enumerate(op.outputs) if output.reduce is None and k not in over)
+    alone = frozenset(k for k in outputs if held is None or held((op.id, k)) == 1)
+    several = _NONE
+    if held is not None:
+        reads = ((k, r) for k, r in enumerate(op.inputs) if not is_sliced(r))
+        several = frozenset(k for k, read in reads if held(read.tensor) > 1)
+    key = op.id, alone, several
+    if key not in sizes.temporaries:
+        sizes.temporaries[key] = _Body(sizes, op, alone, several).peak()
+    return sizes.temporaries[key]
 
 
 def computes_side_by_side(sizes: Sizes, op: Op) -> bool:
@@ -53,21 +64,25 @@ def computes_side_by_side(sizes: Sizes, op: Op) -> bool:
     """
     if not isinstance(op.attrs, DataflowAttrs) or len(op.attrs.results) < 2:
         return False
-    body = _Body(sizes, op, None, ())
+    alone = frozenset(k for k, output in enumerate(op.outputs) if output.reduce is None)
+    body = _Body(sizes, op, alone, _NONE)
     return body.total() > 1.5 * body.peak() + _UNTOLD
 
 
 class _Body:
-    """The operations within a kernel, and their live ranges in XLA's temporary memory."""
+    """The operations within a kernel, and their live ranges in XLA's temporary memory.
+
+    Args:
+        sizes: the sizes of values.
+        op: the operation of the kernel.
+        alone: the results with a buffer for a single value.
+        several: the operands with several simultaneously live values.
+    """
 
     def __init__(
-        self,
-        sizes: Sizes,
-        op: Op,
-        held: Callable[[Tensor], int] | None,
-        over: Container[int],
+        self, sizes: Sizes, op: Op, alone: frozenset[int], several: frozenset[int]
     ) -> None:
-        self.sizes, self.op, self.held = sizes, op, held
+        self.sizes, self.op, self.several = sizes, op, several
         self.body: Sequence[Op] = op.attrs.body
         self.ops = {inner.id: inner for inner in self.body}
         self.place = {inner.id: n for n, inner in enumerate(self.body)}
@@ -75,11 +90,9 @@ class _Body:
         for inner in self.body:
             for read in inner.inputs:
                 self.readers.setdefault((read.source, read.out), []).append(inner)
-        results = [(one, source) for one, (source, _) in enumerate(op.attrs.results)]
-        alone = (one for one in results if op.outputs[one[0]].reduce is None and one[0] not in over)
-        self.returned = {source for _, source in results if source != OPERAND}
+        self.returned = {source for source, _ in op.attrs.results if source != OPERAND}
         # results computed in their own buffers
-        self.carried = {source for one, source in alone if held is None or held((op.id, one)) == 1}
+        self.carried = {source for k, (source, _) in enumerate(op.attrs.results) if k in alone}
         self.contracting = {k for k, o in self.ops.items() if contracts(sizes, op, o, self.type_of)}
         self.removed = rules.find_inverse_transposes(self.body)
         sums = [one for one in self.body if one.kind in REDUCTIONS]
@@ -200,10 +213,8 @@ class _Body:
         is_shared: bool,
     ) -> bool:
         together = _NONE.union(*roots)
-        if inner.kind == "rng":
-            positions = (k for k in together if self.ops[k].kind in rules.POSITIONS)
-            if rules.is_looped(self.sizes, self.op, inner) or set(positions) != together:
-                return True
+        if inner.kind == "rng" and (together or rules.is_looped(self.sizes, self.op, inner)):
+            return True
         if inner.kind in rules.EXPENSIVE and len(self.views[inner.id]) > 1:
             return True
         is_split = len(together) > max(map(len, roots), default=0)
@@ -243,7 +254,7 @@ class _Body:
             yield nbytes, first, max(first, self.until[inner.id])
         for slot, read in enumerate(op.inputs):
             readers = self.readers.get((OPERAND, slot), ())
-            if self._feeds(readers) and _is_cut(sizes, op, read, self.held):
+            if self._feeds(readers) and _is_cut(sizes, op, read, is_one=slot not in self.several):
                 yield (
                     sizes.span(op, read) * sizes.point_bytes(read),
                     0,
@@ -303,7 +314,7 @@ def constants(ops: Iterable[Op]) -> int:
     return sum(value.array.nbytes for value in arrays_of(op for op in ops if not passes_on(op)))
 
 
-def _is_cut(sizes: Sizes, op: Op, read: Read, held: Callable[[Tensor], int] | None) -> bool:
+def _is_cut(sizes: Sizes, op: Op, read: Read, *, is_one: bool) -> bool:
     """Return whether an operand is only a part of the stored values of its tensor.
 
     The outermost dimension of the kernel counts as one point.
@@ -315,4 +326,4 @@ def _is_cut(sizes: Sizes, op: Op, read: Read, held: Callable[[Tensor], int] | No
     )
     if prod(there) <= sizes.span(op, read):
         return False
-    return is_sliced(read) or (held is not None and held(read.tensor) > 1)
+    return is_sliced(read) or not is_one

@@ -22,7 +22,7 @@ from timerl_nb.compiler.ir.operations import Op, Tensor
 from timerl_nb.compiler.isl.sets_and_relations import Point
 from timerl_nb.compiler.memory.budget.kernel_temporaries import CONTRACTIONS, FUSED, contracts
 from timerl_nb.compiler.memory.budget.memory_lower_bound import NO_KERNELS
-from timerl_nb.compiler.memory.byte_sizes import Sizes
+from timerl_nb.compiler.memory.byte_sizes import Sizes, sizes_of
 from timerl_nb.compiler.passes.fusion.fusion_groups import inlineable
 from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
@@ -68,7 +68,7 @@ class _Graph:
     """Unconditional reads of a graph, and the operations at which live bytes are counted."""
 
     def __init__(self, pdg: Pdg, bounds: Point) -> None:
-        self.pdg, self.bounds, self.sizes = pdg, bounds, Sizes(pdg, bounds)
+        self.pdg, self.bounds, self.sizes = pdg, bounds, sizes_of(pdg, bounds)
         self.inlined = inlineable(pdg)
         self.bit = {op.id: 1 << place for place, op in enumerate(pdg)}
         self.ways: dict[tuple[Index, Domain, Domain], int] = {}

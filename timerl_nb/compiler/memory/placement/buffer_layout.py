@@ -10,7 +10,7 @@ live simultaneously, the initial value is stored in the recurrence's buffer, in 
 first value. Reads of the merge then need no choice (a φ-node without a copy), and reads of all its
 values need no concatenation.
 
-If a kernel reads its own buffer, it usually needs the value of the previous iteration. The latest
+Kernels in the loop of a buffer's writer usually read its value of the previous iteration. The latest
 value is therefore stored outside the buffer as well. Otherwise XLA would copy the whole buffer,
 since it does not overwrite a buffer while fused code still reads it.
 """
@@ -67,12 +67,15 @@ class _Join:
         at: the coordinates of the merge's value among the anchor's, in the merge's dimensions.
         starts: the initial tensors, and the coordinates of their values among the anchor's, in
             their own dimensions.
+        needs_one_slot: whether other branches read the anchor at other coordinates, as in nested
+            loops. All branches then agree only in a buffer with a single slot.
     """
 
     merge: int
     anchor: Tensor
     at: tuple[Lin, ...]
     starts: tuple[tuple[Tensor, tuple[Lin, ...]], ...]
+    needs_one_slot: bool
 
 
 class Layout:
@@ -86,6 +89,7 @@ class Layout:
         homes: the locations of each tensor's values: its own, or one in each recurrence with these
             initial values.
         merges: the location of each merge without a choice.
+        starts: by such a merge, its initial tensors, and the coordinates of their values in its buffer.
         latest: by operation and operand, the location of the latest value outside each buffer. The
             operand then reads only this value of the buffer.
     """
@@ -95,6 +99,7 @@ class Layout:
         self._shared: dict[Hashable, Any] = {} if found is None else found
         self.homes: dict[Tensor, tuple[Home, ...]] = {}
         self.merges: dict[int, Home] = {}
+        self.starts: dict[int, tuple[tuple[Tensor, tuple[Lin, ...]], ...]] = {}
         self.latest: dict[Slot, dict[str, Home]] = {}
         self._find()
 
@@ -113,7 +118,8 @@ class Layout:
             accepted, axes, ranges = self._select_joins([j for j in accepted if j.merge in read])
         self._build(axes, accepted, direct)
         for tensor in self.plan.stores:
-            if axes[tensor] and not self._moves(tensor):
+            # an accumulated value changes after its first write
+            if axes[tensor] and not self._moves(tensor) and self._is_made_once(tensor):
                 self._keep_latest(tensor, ranges[tensor])
         # Layouts are long-lived, and these data take more memory.
         del self._spans, self._ranges, self._boxes, self._shared
@@ -193,6 +199,8 @@ class Layout:
 
         None if they collide.
         """
+        if join.needs_one_slot and axes:
+            return None
         new = [self._initial_live_ranges(join, tensor, at) for tensor, at in join.starts]
         wider, together = widen_axes(axes, new), [*ranges, *new]
         return (wider, together) if apart(wider, together) else None
@@ -203,26 +211,28 @@ class Layout:
         joins: Sequence[_Join],
         direct: set[Tensor],
     ) -> None:
-        started: dict[Tensor, list[_Join]] = {}
+        # one initial tensor can fill several slots, as in `f[0] = f[1] = x`
+        started: dict[Tensor, list[Home]] = {}
         names: dict[Tensor, list[str]] = {}
         for join in joins:
             for tensor, _ in join.starts:
-                started.setdefault(tensor, []).append(join)
                 names.setdefault(join.anchor, []).append(self.plan.stores[tensor].name)
         own = direct | {join.anchor for join in joins}
+        initial = {tensor for join in joins for tensor, _ in join.starts}
         buffers = {
             tensor: self._buffer(tensor, axes[tensor], names.get(tensor, []))
             for tensor in self.plan.stores
-            if tensor in own or tensor not in started
+            if tensor in own or tensor not in initial
         }
+        for join in joins:
+            for tensor, at in join.starts:
+                started.setdefault(tensor, []).append(Home(buffers[join.anchor], at))
         for tensor in self.plan.stores:
             domain = self.plan.stores[tensor].domain
             found = [Home(b, tuple(map(sym, domain))) for b in [buffers.get(tensor)] if b]
-            for join in started.get(tensor, []):
-                at = dict(join.starts)[tensor]
-                found.append(Home(buffers[join.anchor], at))
-            self.homes[tensor] = tuple(dict.fromkeys(found))
+            self.homes[tensor] = tuple(dict.fromkeys([*found, *started.get(tensor, [])]))
         self.merges = {join.merge: Home(buffers[join.anchor], join.at) for join in joins}
+        self.starts = {join.merge: join.starts for join in joins}
 
     def _buffer(self, tensor: Tensor, axes: tuple[Axis, ...], starts: Sequence[str]) -> Buffer:
         op, store = self.pdg[tensor[0]], self.plan.stores[tensor]
@@ -252,7 +262,7 @@ class Layout:
     def _keep_latest(self, tensor: Tensor, ranges: Sequence[LiveRanges]) -> None:
         """Store a tensor's latest value outside its buffer too.
 
-        This is only done if the tensor's own kernel reads no other value of it.
+        Kernels over the tensor's domain read it there if they read no other value of the buffer.
         """
         buffer = next(
             (h.buffer for h in self.homes[tensor] if h.buffer.name == buffer_name(tensor)), None
@@ -260,7 +270,7 @@ class Layout:
         if buffer is None:
             return
         key = "latest", tensor, frozenset(self.merges)
-        slots = self._memoize(key, partial(self._latest_read, self.pdg[tensor[0]], buffer, ranges))
+        slots = self._memoize(key, partial(self._latest_reads, tensor, buffer, ranges))
         if not slots:
             return
         why = "the latest value, outside the buffer"
@@ -269,16 +279,24 @@ class Layout:
             if any(home.buffer == buffer for home in homes):
                 self.homes[found] = (*homes, Home(last, ()))
         for slot in slots:
-            self.latest.setdefault((tensor[0], slot), {})[buffer.name] = Home(last, ())
+            self.latest.setdefault(slot, {})[buffer.name] = Home(last, ())
 
-    def _latest_read(self, op: Op, buffer: Buffer, ranges: Sequence[LiveRanges]) -> list[int]:
-        """Return the operands that read only a buffer's latest value."""
-        reads = [(k, read) for k, read in enumerate(op.inputs) if not is_sliced(read)]
-        found = [(k, inside) for k, read in reads if (inside := self._buffer_reads(read, buffer))]
+    def _latest_reads(
+        self, tensor: Tensor, buffer: Buffer, ranges: Sequence[LiveRanges]
+    ) -> list[Slot]:
+        """Return the operands that read only a buffer's latest value, in the tensor's loops."""
+        domain = self.pdg[tensor[0]].domain
+        found = [
+            (op, k, inside)
+            for op in dict.fromkeys(self._readers(tensor[0]))
+            if op.domain == domain and op.kind not in SINKS
+            for k, read in enumerate(op.inputs)
+            if not is_sliced(read) and (inside := self._buffer_reads(read, buffer))
+        ]
         written = Written.from_ranges(ranges, len(self.plan.clock)) if found else None
         if written is None:
             return []
-        return [k for k, inside in found if self._is_latest(op, inside, written)]
+        return [(op.id, k) for op, k, inside in found if self._is_latest(op, inside, written)]
 
     def _buffer_reads(self, read: Read, buffer: Buffer) -> list[tuple[Read, Home]]:
         """Return the reads behind an operand that access a buffer, and their locations."""
@@ -326,14 +344,16 @@ class Layout:
         anchor = found.pop(full[0])
         at = tuple(e for e in anchor.index if isinstance(e, Lin))
         tensor = anchor.tensor
+        initial = [leaf for leaf in found if leaf.tensor != tensor]
         starts: list[tuple[Tensor, tuple[Lin, ...]]] = []
-        for leaf in found:
+        for leaf in initial:
             start = leaf.tensor
             place = _place(op.domain, leaf, self.plan.stores[start].domain)
-            if place is None or start == tensor or self._array(start) != self._array(tensor):
+            if place is None or self._array(start) != self._array(tensor):
                 return None
             starts.append((start, tuple(subst(e, place) for e in at)))
-        return _Join(op.id, tensor, at, tuple(starts)) if starts else None
+        one_slot = len(initial) < len(found)
+        return _Join(op.id, tensor, at, tuple(starts), one_slot) if starts else None
 
     def _is_made_once(self, tensor: Tensor) -> bool:
         """Return whether a kernel computes each value in one step, without accumulation."""
@@ -398,10 +418,10 @@ class Layout:
         placed = np.stack(columns, axis=1) if columns else np.zeros((len(points), 0), np.int64)
         return LiveRanges(placed, np.tile(born, rows), np.tile(last, rows))
 
-    def _readers(self, merge: int) -> list[Op]:
-        """Return the operations that read a merge, directly or through other merges."""
+    def _readers(self, op_id: int) -> list[Op]:
+        """Return the operations that read an operation, directly or through merges."""
         found: list[Op] = []
-        for reader, _ in self.pdg.readers[merge]:
+        for reader, _ in self.pdg.readers[op_id]:
             op = self.pdg[reader]
             found += self._readers(reader) if op.kind == "merge" else [op]
         return found

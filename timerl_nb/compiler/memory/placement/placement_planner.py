@@ -17,7 +17,10 @@ from timerl_nb.base.errors import BoundsError
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.isl.isl_scheduler import ScheduleTree
 from timerl_nb.compiler.isl.sets_and_relations import Point
-from timerl_nb.compiler.memory.budget.memory_lower_bound import planned_lower_bound
+from timerl_nb.compiler.memory.budget.memory_lower_bound import (
+    planned_lower_bound,
+    swapped_lower_bound,
+)
 from timerl_nb.compiler.memory.liveness.last_uses import KnownLifetimes, Lifetime, find_lifetimes
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.block_storage import (
@@ -113,10 +116,22 @@ class Plans:
         Args:
             swap: whether values may be swapped to the host.
         """
-        if isinstance(self._fold, Fold):
-            return 0
+        return min(self._kept_bytes, self.swapped_lower_bound) if swap else self._kept_bytes
+
+    @cached_property
+    def _kept_bytes(self) -> int:
+        """A lower bound on the bytes of all plans without swaps."""
+        return 0 if isinstance(self._fold, Fold) else planned_lower_bound(self._exact_base_plan)
+
+    @cached_property
+    def swapped_lower_bound(self) -> int:
+        """A lower bound on the bytes of all plans with swaps."""
+        return 0 if isinstance(self._fold, Fold) else swapped_lower_bound(self._exact_base_plan)
+
+    @property
+    def _exact_base_plan(self) -> MemoryPlan:
         self._check_few(self._bounds)
-        return planned_lower_bound(self._base_plan(self._bounds), swap=swap)
+        return self._base_plan(self._bounds)
 
     def _plan(self, blocks: bool) -> MemoryPlan:
         if blocks not in self._made:

@@ -249,6 +249,8 @@ class _Layout(Layout):
 
         check(small.merges.keys() == large.merges.keys())
         self.merges = {k: extrapolate_home(small.merges[k], one) for k, one in large.merges.items()}
+        check(small.starts == large.starts)
+        self.starts = large.starts
         check(small.latest.keys() == large.latest.keys())
         for slot, found in large.latest.items():
             known = small.latest[slot]

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from weakref import WeakKeyDictionary
 
 from timerl_nb.compiler.ir.analysis.dynamic_lengths import waits
 from timerl_nb.compiler.ir.analysis.resolved_reads import Access, accesses
@@ -509,16 +508,9 @@ def joined(pdg: Pdg) -> FusionGroups:
 # --- classification -----------------------------------------------------------------------------
 
 
-# Graphs are immutable, and several modules query the same ones.
-_INLINEABLE: WeakKeyDictionary[Pdg, frozenset[int]] = WeakKeyDictionary()
-
-
 def inlineable(pdg: Pdg) -> frozenset[int]:
     """Return operations so cheap that every reader has its own copy: constants, indices, layout, scalars."""
-    known = _INLINEABLE.get(pdg)
-    if known is None:
-        known = _INLINEABLE[pdg] = _inlineable(pdg)
-    return known
+    return pdg.analysis(_inlineable)
 
 
 def _inlineable(pdg: Pdg) -> frozenset[int]:

@@ -138,6 +138,8 @@ def _linear(edit: Edit, found: Recurrence) -> tuple[str, Op]:
     factors = [part.factor for _, part in found.branches if part.factor != NONE]
     if not factors:
         raise Refused("it multiplies its earlier value by 0")
+    if head.dtype == "bool":  # a copy of its earlier value, which is a factor of 1
+        raise Refused("there is no arithmetic on booleans")
     rests, once = _rests(edit, found), _starts_once(edit, found)
     same = factors[0] if all(factor == factors[0] for factor in factors) else None
     if same is not None and not isinstance(same, Read) and abs(same) <= 1 and once:

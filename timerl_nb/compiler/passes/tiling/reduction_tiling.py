@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from weakref import WeakKeyDictionary
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import (
@@ -70,16 +69,9 @@ class Tiling:
         return self.roots.get(op_id) or self.operands.get(op_id)
 
 
-# The tiling does not depend on the block size.
-_KNOWN: WeakKeyDictionary[Pdg, dict[Dim, Tiling]] = WeakKeyDictionary()
-
-
 def find_tiling(pdg: Pdg, dim: Dim) -> Tiling:
-    """Return the useful tiling along axes with the length of a dimension's bound."""
-    known = _KNOWN.setdefault(pdg, {})
-    if dim not in known:
-        known[dim] = _tiling(pdg, dim)
-    return known[dim]
+    """Return the useful tiling along axes with the length of a dimension's bound, for all block sizes."""
+    return pdg.analysis(_tiling, dim)
 
 
 def _tiling(pdg: Pdg, dim: Dim) -> Tiling:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from weakref import WeakKeyDictionary
 
 from timerl_nb.compiler.ir.analysis.dynamic_lengths import waits
 from timerl_nb.compiler.ir.dependence_graph import Pdg
@@ -38,28 +37,21 @@ class Cycles:
     loops: tuple[frozenset[int], ...]
 
 
-# Graphs are immutable: each is analysed once per dimension.
-_KNOWN: WeakKeyDictionary[Pdg, dict[str, Cycles]] = WeakKeyDictionary()
-
-
 def cycles_of(pdg: Pdg, dim: str) -> Cycles:
     """Return the relevant cycles of the graph for `dim`."""
-    known = _KNOWN.setdefault(pdg, {})
-    if dim not in known:
-        known[dim] = _find(pdg, dim)
-    return known[dim]
+    return pdg.analysis(_find, dim)
 
 
 def _find(pdg: Pdg, dim: str) -> Cycles:
     sequential: set[int] = set()
     together: list[frozenset[int]] = []
     loops: list[frozenset[int]] = []
-    pending = [all_edges(pdg)]
+    pending = [pdg.analysis(_all_components)]
     while pending:
-        for component, inner in cyclic_components(pending.pop()):
+        for component, inner in pending.pop():
             kept = _within_one_point(pdg, inner, dim)
             if len(kept) < len(inner):
-                pending.append(kept)
+                pending.append(cyclic_components(kept))
                 continue
             members = frozenset(k for k in component if dim in pdg[k].domain)
             if all(_is_trivial(pdg, read, dim) for _, read in inner):
@@ -71,6 +63,11 @@ def _find(pdg: Pdg, dim: str) -> Cycles:
                 ):  # a dependence of values, rather than on the end of a dimension
                     loops.append(frozenset(component))
     return Cycles(frozenset(sequential), tuple(together), tuple(loops))
+
+
+def _all_components(pdg: Pdg) -> list[tuple[Sequence[int], list[Edge]]]:
+    """Return the strongly connected components of a graph, which are the same for all dimensions."""
+    return cyclic_components(all_edges(pdg))
 
 
 def all_edges(pdg: Pdg) -> list[Edge]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg, read_type
 from timerl_nb.compiler.ir.graph_rewriting import (
@@ -508,10 +507,6 @@ class Vectorize:
         return sorted(wanted, key=lambda d: (d.seeds, bool(cycles_of(pdg, d.name).sequential)))
 
 
-# Graphs are immutable, and several decisions share results for a graph and a dimension.
-_KNOWN: WeakKeyDictionary[Pdg, dict[tuple[Dim, frozenset[int]], Rewritten]] = WeakKeyDictionary()
-
-
 def _way(pdg: Pdg, dim: Dim, name: str, acting: frozenset[int]) -> Rewritten:
     if name == "none":
         return _skip_vectorization(pdg, dim)
@@ -520,14 +515,15 @@ def _way(pdg: Pdg, dim: Dim, name: str, acting: frozenset[int]) -> Rewritten:
 
 def _vectorize_except(pdg: Pdg, dim: Dim, keep: frozenset[int] = frozenset()) -> Rewritten:
     """Vectorise all possible operations over one dimension, except operations to leave in loops."""
-    known, key = _KNOWN.setdefault(pdg, {}), (dim, keep)
-    if key not in known:
-        chosen, why = choose(pdg, dim, keep)
-        if not chosen:  # an entry with the graph itself would keep the graph alive
-            return replace(identity_rewrite(pdg), refused=why)
-        made = _clean_up(vectorize_over(pdg, dim, chosen))
-        known[key] = replace(made, refused={**made.refused, **why})
-    return known[key]
+    return pdg.analysis(_vectorize_possible, dim, keep)
+
+
+def _vectorize_possible(pdg: Pdg, dim: Dim, keep: frozenset[int]) -> Rewritten:
+    chosen, why = choose(pdg, dim, keep)
+    if not chosen:
+        return replace(identity_rewrite(pdg), refused=why)
+    made = _clean_up(vectorize_over(pdg, dim, chosen))
+    return replace(made, refused={**made.refused, **why})
 
 
 def _skip_vectorization(pdg: Pdg, dim: Dim) -> Rewritten:

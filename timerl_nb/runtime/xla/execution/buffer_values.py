@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -41,30 +41,35 @@ class Placed:
         If a tensor is read only through merges, its values are in the buffers of these merges. Each buffer has
         those values that are still needed through its merge.
         """
-        homes, everywhere = self._layout.homes[tensor], np.ones(len(points), np.bool_)
-        by_name = {home.buffer.name: home for home in homes}
-        beside = set(map(latest_name, by_name))
-        read = [name for name in by_name if name not in beside]
-        own = buffer_name(tensor)
-        if own in read or len(read) == 1:
-            yield self._choose_home(own if own in read else read[0], by_name), everywhere
+        homes, own = self._layout.homes[tensor], buffer_name(tensor)
+        mine = next((home for home in homes if home.buffer.name == own), None)
+        initial = [
+            (merge, Home(self._layout.merges[merge].buffer, at))
+            for merge, starts in self._layout.starts.items()
+            for start, at in starts
+            if start == tensor
+        ]
+        places = [mine] if mine is not None else list(dict.fromkeys(home for _, home in initial))
+        if len(places) == 1:
+            yield self._replace_with_latest(places[0], homes), np.ones(len(points), np.bool_)
             return
-        joined = self._layout.merges
-        for merge, anchor in joined.items():
-            if anchor.buffer.name in read:
-                living = self._cuts.live_through(self._cut, merge, joined).get(tensor)
-                if living is not None:
-                    there = (points[:, None] == living[None]).all(2).any(1)
-                    yield self._choose_home(anchor.buffer.name, by_name), there
+        # one merge may have used up its slot, which then contains another value
+        for merge, home in initial:
+            living = self._cuts.live_through(self._cut, merge, self._layout.merges).get(tensor)
+            if living is not None:
+                there = (points[:, None] == living[None]).all(2).any(1)
+                yield self._replace_with_latest(home, homes), there
 
-    def _choose_home(self, name: str, homes: Mapping[str, Home]) -> Home:
+    def _replace_with_latest(self, home: Home, homes: Sequence[Home]) -> Home:
         """Return a home, or the home of its latest value if the loop does not keep the first one alive."""
-        flow, cut = self._lowered.flow, self._cut
-        if cut is not None and latest_name(name) in homes:
+        name, cut = home.buffer.name, self._cut
+        latest = next((h for h in homes if h.buffer.name == latest_name(name)), None)
+        if cut is not None and latest is not None:
             loop = self._cuts.loop(cut)
+            flow = self._lowered.flow
             if name not in flow.live_in(loop.body) | flow.live_out(loop):
-                return homes[latest_name(name)]
-        return homes[name]
+                return latest
+        return home
 
     def _coordinates(self, home: Home, tensor: Tensor, points: Array) -> list[Array]:
         """Return the coordinates of points in the buffer of a home."""

@@ -168,7 +168,7 @@ class LoweredRun:
         fuse, begin = self.lowered.fuse, loop.first.const if begin is None else begin
         for first in range(begin, loop.last.const + 1, loop.step * fuse):
             count = min(fuse, (loop.last.const - first) // loop.step + 1)
-            self._call(call, first, *([count] if fuse > 1 else []))
+            self._call(call, first, count)
             self._finish_iterations(count)
             yield first + (count - 1) * loop.step
 
@@ -305,12 +305,16 @@ class LoweredRun:
 
             def buffer(name: str) -> Array:
                 needed.add(name)
-                return backend.to_numpy(backend.copied(self._read_buffer(name)))
+                return np.array(self._read_buffer(name))
 
             cut = cuts.cut_after(turn)
             self._state_of(turn, cut, cuts.live(cut), buffer)
             self._needed = frozenset(needed)
-        held = backend.all_copied({n: self._state[n] for n in self._needed})
+        live = {n: self._state[n] for n in self._needed}
+        if backend.is_accelerated():
+            held = backend.all_copied(live)
+        else:  # a copy by NumPy costs less than a call of XLA
+            held = {n: np.array(x) for n, x in live.items()}
 
         def state() -> RunState:
             read = cache(lambda name: backend.to_numpy(held[name]))

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
 from typing import Any, Final
 
 import jax
@@ -24,6 +24,8 @@ from timerl_nb.runtime.state.safe_unpickling import CLASSES, Allowed
 _COMPILED: Final = "/jax/compilation_cache/cache_misses"  # JAX's event for a compilation that its cache did not have
 _DEVICE_COUNT: Final = "--xla_force_host_platform_device_count"
 
+_listing: Final = threading.Lock()
+
 # a function (None if it could not be loaded), and the JAX settings of its compilation
 _Loaded = tuple[Any | None, tuple[Any, ...]]
 
@@ -35,10 +37,36 @@ class CompiledCalls:
     Attributes:
         cache: Files of the cache.
         key: Identifies the program and the previous stages of its compilation.
+        stored: Keys of the calls in the cache, as far as known.
+        preloaded: Calls that other threads load, by their keys.
     """
 
     cache: DiskCache
     key: str
+    stored: dict[str, None] = field(default_factory=dict, compare=False)
+    preloaded: dict[str, Future[Any]] = field(default_factory=dict, compare=False)
+
+    def preload(self) -> None:
+        """Load the calls of earlier processes on other threads, while this thread compiles the program."""
+        device, listed = backend.device(), self.cache.load(self._index())
+
+        def load(key: str) -> Callable[..., Any] | None:
+            known = self.cache.load(key)
+            return None if known is None else _deserialize_call(known, device)
+
+        for key in () if listed is None else listed.decode(errors="replace").split():
+            if self.cache.has(key):
+                with suppress(RuntimeError):  # during the exit of Python
+                    self.preloaded[key] = _workers().submit(load, key)
+
+    def add_stored(self, key: str) -> None:
+        """Add a call to the list for `preload`."""
+        with _listing:  # several threads compile
+            self.stored[key] = None
+            self.cache.write(self._index(), " ".join(self.stored).encode())
+
+    def _index(self) -> str:
+        return key_of("calls", self.key, _engine())
 
     def call(
         self, name: str, function: Any, arguments: Callable[[], Sequence[Any]]
@@ -66,9 +94,11 @@ class CompiledCall:
     @staticmethod
     def begin(calls: Iterable[CompiledCall]) -> None:
         """Load or compile calls on other threads. The first execution of a call waits for its thread."""
-        new = [call for call in calls if not call._is_begun and not call.is_compiled]
         under = _meaning()
-        for call, load in [(call, call._loading()) for call in new]:  # tracing stays on this thread
+        for call in calls:
+            if call._is_begun or call.is_compiled:
+                continue
+            load = call._loading()  # traced here, while XLA compiles the earlier calls
             with suppress(RuntimeError):  # during the exit of Python, calls compile on execution
                 call._begun = _workers().submit(lambda load=load: (load(), under))
 
@@ -119,8 +149,13 @@ class CompiledCall:
     def _loading(self) -> Callable[[], Callable[..., Any] | None]:
         """Return a function that loads or compiles the call on any thread. JAX's settings are read here."""
         device, key = backend.device(), self._key()
+        loaded = self._calls.preloaded.pop(key, None)
+        if loaded is not None:
+            self._calls.stored[key] = None
+            return partial(_finish_preload, loaded)
         known = self._calls.cache.load(key)
         if known is not None:
+            self._calls.stored[key] = None
             return lambda: _deserialize_call(known, device)
         lowered = self._lower()
         return lambda: self._compile(lowered, key)
@@ -139,7 +174,15 @@ class CompiledCall:
         if _COMPILED in heard and "custom_call" not in lowered.as_text():
             with suppress(Exception):  # some platforms cannot serialise executables
                 self._calls.cache.write(key, pickle.dumps(serialize_executable.serialize(made)))
+                self._calls.add_stored(key)
         return made
+
+
+def _finish_preload(loaded: Future[Any]) -> Callable[..., Any] | None:
+    """Wait for a call that another thread loads; None if it could not be loaded."""
+    with suppress(CancelledError):  # by an interrupt
+        return loaded.result()
+    return None
 
 
 def stated_by(made: Any) -> int | None:

@@ -21,8 +21,14 @@ def work_of(lowered: Lowered) -> Work | None:
     made = calls_made(lowered)
     if made is None:
         return None
-    found = sum((work(lowered.hlo(number)) * times for number, times in made.items()), Work())
+    found = sum((_call_work(lowered, number) * times for number, times in made.items()), Work())
     return found if found.is_exact else None
+
+
+def _call_work(lowered: Lowered, number: int) -> Work:
+    """Return the work of a call; it is inexact if a call runs several iterations of a loop."""
+    repeated = lowered.calls[number - 1].loop is not None
+    return work(lowered.hlo(number), 1 if repeated and lowered.fuse == 1 else None)
 
 
 def calls_made(lowered: Lowered) -> Mapping[int, int] | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import Final
 
 from timerl_nb.runtime.xla.hlo.hlo_parser import (
@@ -78,7 +79,7 @@ class Work:
         )
 
 
-def work(text: str) -> Work:
+def work(text: str, turns: int | None = None) -> Work:
     """Count the work of a call in the text of its optimised HLO.
 
     A launch is an instruction that XLA starts separately: a fusion, contraction, custom call, sort, copy or
@@ -86,16 +87,29 @@ def work(text: str) -> Work:
     bitcasts are not launches. Loops, conditionals and calls count by their contents. The condition of a loop
     with a known number of iterations is never evaluated, so it does not count. A call that XLA compiles
     to a single kernel, including its loops, is one launch.
+
+    Args:
+        text: The text of the HLO.
+        turns: The number of iterations of a loop in the entry computation if XLA does not know it.
     """
     entry, named = computations(text)
-    return Counting(named).count_computation(entry)
+    open_loops = (x for x in entry.values() if x.kind == "while" and x.turns is None)
+    known = {} if turns is None else {loop.called_computation("body"): turns for loop in open_loops}
+    return Counting(named, known).count_computation(entry)
 
 
 class Counting:
-    """Counter of the work in named computations."""
+    """Counter of the work in named computations.
 
-    def __init__(self, named: Mapping[str, Computation]) -> None:
-        self._computations = named
+    Args:
+        named: The computations.
+        turns: Iterations of loops of which XLA does not know the length, by the name of the body.
+    """
+
+    def __init__(
+        self, named: Mapping[str, Computation], turns: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        self._computations, self._turns = named, turns
 
     def count_computation(self, computation: Computation) -> Work:
         """Return the total work of a computation."""
@@ -110,8 +124,9 @@ class Counting:
         if one.kind in NAMES:
             return Work()
         if one.kind == "while":
-            if one.turns is not None:
-                return self._callee_work(one, "body") * one.turns
+            turns = self._turns.get(one.called_computation("body"), one.turns)
+            if turns is not None:
+                return self._callee_work(one, "body") * turns
             asked = self._callee_work(one, "condition")
             return self._callee_work(one, "body") + asked + Work(is_exact=False)
         if one.kind == "conditional":

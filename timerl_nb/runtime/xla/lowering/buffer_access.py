@@ -141,15 +141,15 @@ def put(
     )
 
 
-def put_within(
+def put_row(
     array: JaxArray,
     buffer: Buffer,
     coordinates: Sequence[Any],
     value: JaxArray,
+    inside: Any,
     within: Within | None = None,
 ) -> JaxArray:
-    """Write like `put`; coordinates may also lie outside along axes that are not rings."""
-    inside: Any = True
+    """Write like `put`, unless `inside` is false or the coordinates have no slot."""
     for axis in buffer.axes:
         inside = inside & axis.has_slot(coordinates[axis.coordinate])
     if isinstance(inside, bool):  # known while tracing

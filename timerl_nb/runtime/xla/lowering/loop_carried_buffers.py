@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 
 from timerl_nb.compiler.ir.analysis.resolved_reads import tensors
+from timerl_nb.compiler.ir.host.iteration_io import is_handed_out
 from timerl_nb.compiler.ir.operation_attributes import BoundAttrs
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.loops.loop_nodes import (
@@ -34,7 +35,8 @@ from timerl_nb.compiler.symbolic.array_evaluation import values
 LENGTHS = "lengths"  # name of the buffer with the values of the dynamic bound
 
 # If the bytes of all buffers exceed the planned peak by at most this fraction (1/8), buffers need not share
-# memory. Buffers with several slots are then not local, which avoids creating them in every iteration.
+# memory. Buffers with several slots are then not local, which avoids creating them in every iteration. The
+# exception is a buffer handed out in every iteration: it must be copied if it persists, but not if it is local.
 _SHARED = 8
 
 Names = frozenset[str]
@@ -70,7 +72,10 @@ class Flow:
         given = {layout.home_of(tensor).buffer.name for tensor in layout.input_arrays}
         self.local = _NONE.union(*found) - self._shared_buffers(outer) - given
         if layout.nbytes <= plan.peak + plan.peak // _SHARED:
-            self.local = frozenset(n for n in self.local if not layout.buffers[n].axes)
+            handed_out = self._handed_out_buffers()
+            self.local = frozenset(
+                n for n in self.local if n in handed_out or not layout.buffers[n].axes
+            )
         self.after = self._output_buffers()
         self._record_liveness(root, self.after)
 
@@ -176,6 +181,10 @@ class Flow:
         outputs = self.statements.outputs
         found = {name for one in outputs for o in one.operands for name in self._operand_buffers(o)}
         return frozenset(found | ({LENGTHS} if self.pdg.dims.dynamic is not None else set()))
+
+    def _handed_out_buffers(self) -> Names:
+        """Return the buffers read by the outputs of each iteration."""
+        return _NONE.union(*(self.reads(op) for op in self.pdg if is_handed_out(op)))
 
     # --- liveness --------------------------------------------------------------------------------
 

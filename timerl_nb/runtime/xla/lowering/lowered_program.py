@@ -113,8 +113,10 @@ class Lowered:
         return self.nbytes_each + self.plan.constants + max(0, self.temporaries - _OWN)
 
     def _begin(self) -> None:
-        """Start to load or compile all calls, in parallel."""
-        CompiledCall.begin(ready for ready in self.callables if isinstance(ready, CompiledCall))
+        """Start to load or compile all calls, in parallel. Loops start first, as they take longest."""
+        order = sorted(self.calls, key=lambda call: call.loop is None)
+        callables = [self.callables[call.number - 1] for call in order]
+        CompiledCall.begin(ready for ready in callables if isinstance(ready, CompiledCall))
 
     def _local_bytes(self, call: Call) -> int:
         """Return the bytes of buffers inside a call only."""
@@ -179,9 +181,9 @@ class Lowered:
         The constant buffers include given arrays, because XLA's constant folding loses a NaN in exp inside
         a loop.
 
-        The function of a loop also takes the counter, and the number of iterations if it runs several. Other
-        functions take the counters of the loops around them and results of the host. They also return the
-        operands of the next operation on the host.
+        The function of a loop also takes the counter and the number of iterations. Other functions take the
+        counters of the loops around them and results of the host. They also return the operands of the next
+        operation on the host.
         """
         return tuple(self._function(call) for call in self.calls)
 
@@ -227,19 +229,16 @@ class Lowered:
                 backend.as_jax_promotes(region), donate_argnums=0, out_shardings=placements
             )
 
-        def turn(changed: State, constant: State, seed: Any, counter: Any) -> State:
-            state = {**constant, **changed}
-            lowering.run(loop.body, state, {loop.counter: counter}, seed)
-            return run_call(state)
-
         def turns(changed: State, constant: State, seed: Any, first: Any, count: Any) -> State:
-            def one(k: Any, state: State) -> State:
-                return turn(state, constant, seed, first + k * loop.step)
+            def turn(k: Any, carried: State) -> State:
+                state = {**constant, **carried}
+                lowering.run(loop.body, state, {loop.counter: first + k * loop.step}, seed)
+                return run_call(state)
 
-            return lax.fori_loop(0, count, one, changed)
+            return lax.fori_loop(0, count, turn, changed)
 
-        function = turn if self.fuse == 1 else turns
-        return jax.jit(backend.as_jax_promotes(function), donate_argnums=0, out_shardings=placed)
+        # also for a single iteration, since XLA on a CPU runs the body of a loop faster
+        return jax.jit(backend.as_jax_promotes(turns), donate_argnums=0, out_shardings=placed)
 
     def _placements(self, names: Iterable[str]) -> Any:
         """Return the sharding of each buffer; None for one device."""
@@ -453,7 +452,7 @@ class Lowered:
                 *takes,
                 self.words(backend.seed_words(0), 0),
                 0,
-                *([1] if self.fuse > 1 else []),
+                1,
             )
         given: dict[int, Any] = {}
         for k in self.host_outputs[call - 1]:

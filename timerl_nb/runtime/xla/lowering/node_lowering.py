@@ -64,7 +64,7 @@ from timerl_nb.runtime.xla.lowering.buffer_access import (
     cut,
     look_up,
     put,
-    put_within,
+    put_row,
 )
 from timerl_nb.runtime.xla.lowering.device_sharding import Shards
 from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS, Flow, Names
@@ -314,8 +314,14 @@ class Lowering:
             coordinates = [values(e, at, jnp) for e in home.coordinates]
             if reduce is not None:
                 value = COMBINE[reduce](look_up(array, buffer, coordinates, within), value)
-            write = put_within if block is not None and block.cut else put
-            state[buffer.name] = write(array, buffer, coordinates, value, within)
+            if block is not None and block.cut:
+                # the slots beside the rows may contain initial values of a recurrence
+                row = at[op.outputs[tensor[1]].domain[block.along]]
+                inside = block.axis.has_slot(row)
+                array = put_row(array, buffer, coordinates, value, inside, within)
+            else:
+                array = put(array, buffer, coordinates, value, within)
+            state[buffer.name] = array
 
     def _clear(self, node: Deallocate, state: State, env: Env) -> None:
         """Reset accumulators after their last read."""
