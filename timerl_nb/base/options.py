@@ -90,7 +90,9 @@ class Options:
         executor: "xla" for compiled loops, "interpret" for single kernels; None reads TIMERL_EXECUTOR.
         fuse_iterations: number of iterations of the outermost loop per XLA call.
         devices: number of JAX devices to shard the outermost vectorised dimension over.
-        backend: compiler of the kernels; "jax" is the only one.
+        backend: library of the kernels: "jax", or "torch" for the interpreter with PyTorch.
+        device: device of PyTorch, such as "cpu" or "cuda"; None is the CPU. JAX has its own setting.
+        torch_compile: compile the kernels of PyTorch by inductor; on a CPU, this needs a C++ compiler.
         random: generator of random numbers: "threefry", or the faster "threefry13" and "hash32".
         isl_operations: limit on the work of isl in one scheduling, in elementary operations.
         check_nan: stop at the first NaN, and name its operation, point and line; implies the interpreter.
@@ -115,7 +117,9 @@ class Options:
     executor: Literal["xla", "interpret"] | None = None
     fuse_iterations: int = 1
     devices: int = 1
-    backend: Literal["jax"] = "jax"
+    backend: Literal["jax", "torch"] = "jax"
+    device: str | None = None
+    torch_compile: bool = False
     random: Literal["threefry", "threefry13", "hash32"] = "threefry"
     isl_operations: int = 100_000_000
     check_nan: bool = False
@@ -165,22 +169,44 @@ class Options:
             )
         if self.rematerialize not in ("auto", True, False):
             raise _wrong("rematerialize", self.rematerialize, '"auto", True or False')
+        if self.backend not in ("jax", "torch"):
+            raise _wrong("backend", self.backend, '"jax" or "torch"')
+        if self.backend == "torch":
+            self._check_torch()
+        elif self.device is not None:
+            raise _together("device", self.device, "jax", "call jax.config.update('jax_default_device', ...)")
+        elif self.torch_compile:
+            raise _together("torch_compile", True, "jax", 'pass backend="torch", too')
         if self.executor is None:
             object.__setattr__(self, "executor", os.environ.get("TIMERL_EXECUTOR", "xla"))
         if self.executor not in ("xla", "interpret"):
             raise _wrong("executor", self.executor, '"xla" or "interpret"')
-        if self.backend == "torch":
-            raise OptionError(
-                "there is no PyTorch backend.", hint='leave out backend, or pass backend="jax".'
-            )
-        if self.backend != "jax":
-            raise _wrong("backend", self.backend, '"jax"')
         if self.random not in ("threefry", "threefry13", "hash32"):
             raise _wrong("random", self.random, '"threefry", "threefry13" or "hash32"')
         for name in ("fuse_iterations", "devices", "isl_operations"):
             count = getattr(self, name)
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise _wrong(name, count, "a positive integer")
+
+    def _check_torch(self) -> None:
+        """Refuse options that need XLA, and choose the interpreter.
+
+        Raises:
+            OptionError: an option cannot be combined with PyTorch.
+        """
+        needs_xla = {
+            "devices": self.devices != 1,
+            "fuse_iterations": self.fuse_iterations != 1,
+            "tile": self.tile is not False,
+            "tile_kernel": self.tile_kernel is not False,
+            "tune": self.tune,
+            "executor": self.executor == "xla",
+        }
+        for name in (name for name, asked in needs_xla.items() if asked):
+            raise _together(name, getattr(self, name), "torch", f"leave out {name}")
+        if self.device is not None and not isinstance(self.device, str):
+            raise _wrong("device", self.device, 'the name of a device of PyTorch, such as "cuda"')
+        object.__setattr__(self, "executor", "interpret")
 
     @property
     def blocks(self) -> int | Blocks | None:
@@ -221,6 +247,8 @@ class Options:
             False
         """
         _check_names(changes)
+        if changes.get("backend", self.backend) != self.backend:
+            changes.setdefault("executor", None)  # each backend has its own default
         return replace(self, **changes)
 
 
@@ -287,6 +315,13 @@ def _bytes(name: str, value: object) -> int | None:
 
 def _wrong(name: str, value: object, legal: str) -> OptionError:
     return OptionError(f"{name}={value!r} is not possible.", hint=f"{name} is {legal}.")
+
+
+def _together(name: str, value: object, backend: str, remedy: str) -> OptionError:
+    return OptionError(
+        f"{name}={value!r} and backend={backend!r} cannot be combined.",
+        hint=f"{remedy}, or use the other backend.",
+    )
 
 
 @contextmanager

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from timerl_nb.runtime.jax_backend import jax_engine as backend
-
 
 @dataclass
 class Stopwatch:
@@ -17,12 +15,12 @@ class Stopwatch:
     seconds: float = 0.0
     calls: int = 0
 
-    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with its time added to this stopwatch."""
+    def wrap(self, function: Callable[..., Any], wait: Callable[[Any], Any]) -> Callable[..., Any]:
+        """Return the function with its time added to this stopwatch; `wait` waits for its results."""
 
         def call(*args: Any) -> Any:
             start = time.perf_counter()
-            made = backend.wait(function(*args))
+            made = wait(function(*args))
             self.seconds += time.perf_counter() - start
             self.calls += 1
             return made

@@ -19,6 +19,7 @@ from timerl_nb.compiler.loops.loop_nodes import Ast, Execute, Loop
 from timerl_nb.compiler.loops.tileable_loops import Tile
 from timerl_nb.compiler.memory.budget.budget_check import too_large
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.runtime.engine import Engine, named
 from timerl_nb.runtime.fused_kernel import Kernel
 from timerl_nb.runtime.interpreter.generated_source import Source
 from timerl_nb.runtime.jax_backend.xla_compilation_cache import use_cache
@@ -46,6 +47,7 @@ class Executable(Inspectable):
         tiles: Tiled loops.
         tile_kernel: Whether tiles become Pallas kernels, if possible.
         check_nan: Whether the interpreter stops at the first NaN.
+        engine: Library that runs the kernels of the interpreter; JAX by default.
     """
 
     def __init__(
@@ -62,14 +64,16 @@ class Executable(Inspectable):
         tile_kernel: Literal[False, True, "interpret"] = False,
         *,
         check_nan: bool = False,
+        engine: Engine | None = None,
     ) -> None:
+        self.engine = named("jax") if engine is None else engine
         self.pdg, self.ast, self.plan, self._budget = pdg, ast, plan, budget
         self._executor, self._fuse, self._devices = executor, fuse, devices
         self._compiled, self.check_nan, self.tiles = compiled, check_nan, tiles
         self._tile_kernel: Literal[False, True, "interpret"] = tile_kernel
         executed = dict.fromkeys(n.op_id for n in ast if isinstance(n, Execute))
         self.kernels = {
-            op_id: Kernel(plan, pdg[op_id], pointed=check_nan)
+            op_id: Kernel(plan, pdg[op_id], self.engine, pointed=check_nan)
             for op_id in executed
             if isinstance(pdg[op_id].attrs, DataflowAttrs)
         }
@@ -95,6 +99,8 @@ class Executable(Inspectable):
     @cached_property
     def _interpreter_reason(self) -> str:
         """Reason why the interpreter runs the program; "" if XLA runs it."""
+        if self.engine.describes:
+            return f"the option backend is {self.engine.name!r}"
         if self.check_nan:
             return "every kernel's result is checked for NaN"
         if self._executor == "interpret":
@@ -104,7 +110,7 @@ class Executable(Inspectable):
     @cached_property
     def too_large(self) -> str:
         """Reason why XLA cannot run the program for lack of memory; "" if its buffers fit."""
-        if self._executor == "interpret" or self.check_nan:
+        if self._executor == "interpret" or self.check_nan or self.engine.describes:
             return ""
         return too_large(self.plan, self._lowered_program.nbytes_each, self._budget)
 
@@ -113,6 +119,8 @@ class Executable(Inspectable):
         """Description of the executor and the reason for its choice, in one line."""
         if self.xla_program is None:
             whole = ", so no loop is tiled" if self.tiles else ""
+            if self.engine.describes:
+                return f"interpreted by {self.engine.describes}{whole}"
             return f"interpreted: {self._interpreter_reason}{whole}"
         shards, count = self.xla_program.shards, len(self.xla_program.calls)
         text = f"{count} XLA program{'s' if count > 1 else ''}"

@@ -1,4 +1,4 @@
-"""Compilation of one fused region of the graph to a JAX function.
+"""Compilation of one fused region of the graph to a function of an engine.
 
 Arguments of a kernel: the words of the seed, the coordinates that its result depends on, its operands,
 and donated arrays (dead operands, accumulators, and blocks that receive a row). A sliced operand is a
@@ -31,11 +31,7 @@ from timerl_nb.compiler.memory.placement import passed_data as given
 from timerl_nb.compiler.memory.placement.slice_reads import PointRange
 from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.index_expressions import ZERO, Lin, Slice
-from timerl_nb.runtime.jax_backend import jax_engine as backend
-from timerl_nb.runtime.jax_backend import operation_rules as rules
-from timerl_nb.runtime.jax_backend import row_block_rules
-from timerl_nb.runtime.jax_backend.reduction_rules import COMBINE
-from timerl_nb.runtime.jax_backend.trace_context_and_masks import Scope, holding_nans
+from timerl_nb.runtime.engine import Engine, Scope
 
 
 @dataclass(frozen=True)
@@ -59,12 +55,14 @@ class Kernel:
     Args:
         plan: Memory plan.
         op: The operation.
+        engine: Engine that runs the kernel.
         pointed: Whether the kernel receives all coordinates of its point, even unused ones.
     """
 
-    def __init__(self, plan: MemoryPlan, op: Op, *, pointed: bool = False) -> None:
+    def __init__(self, plan: MemoryPlan, op: Op, engine: Engine, *, pointed: bool = False) -> None:
         assert isinstance(op.attrs, DataflowAttrs)
         self.op, self.plan, self.sizes, self.pdg = op, plan, plan.sizes, plan.pdg
+        self.engine = engine
         self.body: tuple[Op, ...] = op.attrs.body
         self.results = op.attrs.results
         self.operand_sizes: list[Shape] = [self.pdg.read_type(read).shape for read in op.inputs]
@@ -115,13 +113,13 @@ class Kernel:
     def padding(self, slot: int) -> Any:
         """Return the value for points beyond the end of a slice."""
         read = self.op.inputs[slot]
-        return backend.zeros(self.sizes.point_shape(read), self.pdg.output(read).type.dtype)
+        return self.engine.zeros(self.sizes.point_shape(read), self.pdg.output(read).type.dtype)
 
     def _check_padding(self) -> None:
         moving = moving_symbols(self.pdg, self.op)
         sizes = self._shapes()
         for inner in self.body:
-            reason = rules.NO_PADDING.get(inner.kind)
+            reason = self.engine.no_padding.get(inner.kind)
             if reason is None:
                 continue
             for slot, shape in enumerate(sizes[inner.id]):
@@ -152,7 +150,7 @@ class Kernel:
         device = self._device
         if device not in self.runs:
             taken = (3, 4, 5) if self.plan.donates else (5,)
-            compiled = backend.compile_kernel(self.trace, taken, device)
+            compiled = self.engine.compile_kernel(self, self.trace, taken, device)
             self.runs[device] = self._pass_on if self.passes_on else compiled
         return self.runs[device]
 
@@ -168,8 +166,8 @@ class Kernel:
             for d, first, size in zip(attrs.axes, firsts, shape[:n], strict=True):
                 index[attrs.dims.index(d)] = int(values(first, at)) + np.arange(size)
             made[inner.id] = _cut_out(attrs, index).reshape(shape)
-        found = [backend.copied(made[source]) for source, _ in self.results]
-        placed = found if self._device is None else list(map(backend.bind, found))
+        found = [self.engine.copied(made[source]) for source, _ in self.results]
+        placed = found if self._device is None else list(map(self.engine.bind, found))
         return tuple(placed[k] for k in self.order)
 
     @property
@@ -180,7 +178,7 @@ class Kernel:
     @property
     def _device(self) -> Any:
         """Device of the results, if the plan swaps values; None otherwise."""
-        return backend.device() if self.plan.swaps.all else None
+        return self.engine.device() if self.plan.swaps.all else None
 
     def trace(
         self,
@@ -193,7 +191,7 @@ class Kernel:
     ) -> tuple[Any, ...]:
         """Return the outputs in the order `order`, as traced arrays."""
         scope, arrays = self._bind_operands(seed, coords, operands, taken, blocks)
-        results = self._accumulate(self.compute(scope, arrays), slots)
+        results = self._accumulate(self.engine.own(self.compute(scope, arrays)), slots)
         return self._put_away(scope, results, blocks)
 
     def _bind_operands(
@@ -214,7 +212,7 @@ class Kernel:
         for slot, k in zip(slots, self.accumulated, strict=True):
             reduce = self.op.outputs[k].reduce
             assert reduce is not None
-            results[k] = COMBINE[reduce](slot, results[k])
+            results[k] = self.engine.accumulate(reduce, slot, results[k], self.plan.donates)
         return results
 
     def _put_away(self, scope: Scope, results: list[Any], blocks: Sequence[Any]) -> tuple[Any, ...]:
@@ -222,7 +220,7 @@ class Kernel:
         for block, (k, store) in zip(blocks, self.blocks.items(), strict=True):
             cut = self.plan.placed.blocks[self.op.id, k].cut
             row = scope.point[store.stored_dim] - store.first_row
-            results[k] = row_block_rules.with_row(block, row, results[k], cut=cut)
+            results[k] = self.engine.with_row(block, row, results[k], cut=cut)
         return tuple(results[k] for k in self.order)
 
     # --- looking for NaNs ------------------------------------------------------------------------
@@ -235,12 +233,12 @@ class Kernel:
             seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
         ) -> tuple[tuple[Any, ...], Any]:
             scope, arrays = self._bind_operands(seed, coords, operands, taken, blocks)
-            results = self._accumulate(self.compute(scope, arrays), slots)
+            results = self._accumulate(self.engine.own(self.compute(scope, arrays)), slots)
             shapes = [output.type.shape for output in self.op.outputs]
-            found = holding_nans(scope, results, shapes)
+            found = self.engine.holding_nans(scope, results, shapes)
             return self._put_away(scope, results, blocks), found
 
-        return backend.compile_kernel(trace, (), self._device)
+        return self.engine.compile_kernel(self, trace, (), self._device)
 
     def recompute(
         self, seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
@@ -263,7 +261,7 @@ class Kernel:
         sizes, op = self.sizes, self.op
         capacity, varies = partial(sizes.capacity, op), partial(sizes.varies, op)
         dims = self.pdg.dims
-        return Scope(
+        return self.engine.scope(
             sizes.bounds,
             point,
             seed[:2],
@@ -288,7 +286,7 @@ class Kernel:
         }
         for inner in self.body:
             args = [done[r.tensor] for r in inner.inputs]
-            done[inner.id, 0] = rules.compute(scope, inner, args, shapes[inner.id])
+            done[inner.id, 0] = self.engine.compute(scope, inner, args, shapes[inner.id])
         return done
 
     def _pad_operand(self, slot: int, x: Any) -> Any:
@@ -306,7 +304,7 @@ class Kernel:
             else have
             for size, have in sizes
         )
-        return backend.fitted(x, shape)
+        return self.engine.fitted(x, shape)
 
     def own_block(self, part: PointRange) -> int | None:
         """Return the index of a part's block among the blocks written by this kernel; None if it is another."""
@@ -325,18 +323,18 @@ class Kernel:
                 pieces.append(
                     whole[None] if part.along is None else self._slice_block(scope, part, whole)
                 )
-            x = row_block_rules.end_to_end(pieces)
+            x = self.engine.end_to_end(pieces)
         read = self.op.inputs[slot]
         lengths = tuple(e.length for e in read.index if isinstance(e, Slice))
         shape = (*self.sizes.shape(self.op, lengths), *self.sizes.point_shape(read))
-        return backend.stack_points(x, shape, self.pdg.output(read).type.dtype)
+        return self.engine.stack_points(x, shape, self.pdg.output(read).type.dtype)
 
     def _slice_block(self, scope: Scope, part: PointRange, block: Any) -> Any:
         """Return the rows of a block for a part of a slice."""
         assert part.along is not None
         first = part.index[part.along] - self.plan.stores[part.tensor].first_row
         count = self.sizes.capacity(self.op, part.count if part.count.symbols else part.count.const)
-        return row_block_rules.rows(scope, block, first, count)
+        return self.engine.rows(scope, block, first, count)
 
 
 def _cut_out(attrs: ConstAttrs, index: Sequence[Array]) -> Array:
@@ -349,12 +347,12 @@ def _cut_out(attrs: ConstAttrs, index: Sequence[Array]) -> Array:
     return np.transpose(array, (*front, *others))
 
 
-def start(sizes: Sizes, op: Op, out: int) -> Callable[[], Any]:
+def start(engine: Engine, sizes: Sizes, op: Op, out: int) -> Callable[[], Any]:
     """Return a constructor of the initial value of an accumulator."""
     kind, reduce = op.outputs[out].type, op.outputs[out].reduce
     assert reduce is not None
     nothing = identity(reduce, NUMPY[kind.dtype])
-    return backend.fresh(sizes.shape(op, kind.shape), kind.dtype, nothing)
+    return engine.fresh(sizes.shape(op, kind.shape), kind.dtype, nothing)
 
 
 def _touches(op: Op, slot: int, axis: int, shape: Shape, moving: frozenset[str]) -> bool:

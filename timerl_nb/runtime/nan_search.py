@@ -21,7 +21,6 @@ from timerl_nb.compiler.ir.shapes import Shape
 from timerl_nb.compiler.symbolic.dimensions import Dims
 from timerl_nb.compiler.symbolic.index_expressions import Lin
 from timerl_nb.runtime.fused_kernel import Again, Kernel
-from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 Element = tuple[int, ...]
 _GIVEN: Final = ("const", "data")
@@ -41,7 +40,7 @@ def add_nan_check(kernel: Kernel, names: Names) -> Callable[..., Any]:
 
     def looked_at(*args: Any) -> Any:
         made, found = kernel.run_with_nan_check(*args)
-        numbers = np.flatnonzero(backend.to_numpy(found) & np.array(made_here))
+        numbers = np.flatnonzero(kernel.engine.to_numpy(found) & np.array(made_here))
         if len(numbers):
             raise _Search(kernel, kernel.recompute(*args), names).error(int(numbers[0]))
         return made
@@ -146,7 +145,7 @@ class _Search:
 
     def _value(self, tensor: Tensor) -> Array:
         """Return a value, cut to its true lengths."""
-        return backend.to_numpy(self._again.values[tensor])[
+        return self._kernel.engine.to_numpy(self._again.values[tensor])[
             tuple(map(slice, self._again.lengths[tensor]))
         ]
 

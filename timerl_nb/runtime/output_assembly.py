@@ -20,7 +20,7 @@ from timerl_nb.compiler.ir.shapes import NUMPY, concrete
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import TRUE
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.engine import Engine, named
 
 Outputs = dict[tuple[str, str], Array]  # by (role, name)
 At = Callable[..., Any]  # maps a point to the value of an output
@@ -35,12 +35,20 @@ class Returned:
         pdg: Dependence graph.
         plan: Memory plan.
         known: Known values of the dynamic bound, by the point of the dimensions that it varies over.
+        engine: Library of the values; JAX by default.
 
     Attributes:
         coordinates: Positions of the values of conditional outputs, by name.
     """
 
-    def __init__(self, pdg: Pdg, plan: MemoryPlan, known: Mapping[tuple[int, ...], int]) -> None:
+    def __init__(
+        self,
+        pdg: Pdg,
+        plan: MemoryPlan,
+        known: Mapping[tuple[int, ...], int],
+        engine: Engine | None = None,
+    ) -> None:
+        self._engine = named("jax") if engine is None else engine
         self._pdg, self._plan, self._known = pdg, plan, known
         self.coordinates: dict[str, Coordinates] = {}
 
@@ -91,7 +99,7 @@ class Returned:
             return self._gather_defined(op, at, points)
         if not points or pdg.dims.is_bound_known(op.domain):
             return in_order(self._pad_to_ceiling(op, at, lengths), op)
-        values = [backend.to_numpy(at(*p)) for p in points]
+        values = [self._engine.to_numpy(at(*p)) for p in points]
         return in_order(np.stack(values).reshape((*lengths, *values[0].shape)), op)
 
     def _gather_defined(self, op: Op, at: At, points: Sequence[tuple[int, ...]]) -> Array:
@@ -99,7 +107,7 @@ class Returned:
         inside = [p for p in points if self._exists(op, self._env(op, p))]
         kind = self._pdg.read_type(op.inputs[0])
         none = np.zeros((0, *concrete(kind.shape, self._plan.bounds)), NUMPY[kind.dtype])
-        values = [backend.to_numpy(at(*p)) for p in inside]
+        values = [self._engine.to_numpy(at(*p)) for p in inside]
         made, where = attach_coordinates(np.stack(values) if values else none, inside, op)
         self.coordinates[op.attrs.name] = where
         return made
@@ -128,7 +136,7 @@ class Returned:
             env = self._env(op, p)
             if self._exists(op, env):
                 true = tuple(map(slice, concrete(kind.shape, env)))
-                made[(*p, *true)] = backend.to_numpy(at(*p))[true]
+                made[(*p, *true)] = self._engine.to_numpy(at(*p))[true]
         return made
 
     # --- dynamic bounds --------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.driver.compiling.machine_dependent_options import device_limit
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.driver.stages import Stage
+from timerl_nb.runtime.engine import Engine, named
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import CompiledCalls
 
@@ -72,13 +73,19 @@ class PlannedProgram:
 
     def executable(self, options: Options, compiled: CompiledCalls | None) -> Stage:
         how = options.executor, options.fuse_iterations, options.devices, device_limit(options)
+        engine = named(options.backend, options.device, compiled=options.torch_compile)
         tile: Any = self.tile(options)
         tiles = () if tile is None else tile.artifact.all
         tiled = options.tile, options.tile_kernel, options.tile and machine_here()
         return self._executables.get(
-            (*how, *tiled, options.check_nan),
+            (*how, *tiled, options.check_nan, engine),
             lambda: self._executable(
-                *how, compiled, tiles, options.tile_kernel, check_nan=options.check_nan
+                *how,
+                compiled,
+                tiles,
+                options.tile_kernel,
+                check_nan=options.check_nan,
+                engine=engine,
             ),
         )
 
@@ -93,10 +100,11 @@ class PlannedProgram:
         tile_kernel: Literal[False, True, "interpret"],
         *,
         check_nan: bool,
+        engine: Engine,
     ) -> Stage:
         ast: Any = self.loops.artifact
         start, plan = time.perf_counter(), self.plan
         how = executor, fuse, devices, budget, compiled, tiles, tile_kernel
-        executable = Executable(plan.pdg, ast, plan, *how, check_nan=check_nan)
+        executable = Executable(plan.pdg, ast, plan, *how, check_nan=check_nan, engine=engine)
         summary = f"{format_count(len(executable.kernels), 'kernel')}, {executable.how}"
         return Stage("executable", executable, time.perf_counter() - start, summary)

@@ -26,7 +26,6 @@ from timerl_nb.runtime.fused_kernel import Kernel, start
 from timerl_nb.runtime.interpreter.runtime_calls import RuntimeCalls
 from timerl_nb.runtime.interpreter.store_names import store_name
 from timerl_nb.runtime.interpreter.swap_transfers import Copy, SwapStore, Transfers
-from timerl_nb.runtime.jax_backend import jax_engine as backend
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.nan_search import add_nan_check
 from timerl_nb.runtime.output_assembly import Returned
@@ -82,7 +81,7 @@ class Run:
         plan = executable.plan
         endless = plan.pdg.dims.endless
         self._counter = None if endless is None else TurnCounter(plan)
-        self._transfers = Transfers(self.ledger, plan.copy_duration)
+        self._transfers = Transfers(self.ledger, plan.copy_duration, executable.engine)
         self._transfers.copies = None if recorder is None else []
         self._stores: dict[tuple[int, int], dict[Any, Any]] = {
             tensor: SwapStore(self._transfers, store, plan.origin(tensor))
@@ -97,6 +96,7 @@ class Run:
             plan,
             self.ledger,
             self._transfers,
+            executable.engine,
             Host(executable.pdg.dims, plan.bounds, seed) if host is None else host,
             seed,
             recorder,
@@ -113,7 +113,7 @@ class Run:
                 behind = self._learning if op.attrs.role != "output" else self._shown
                 (operand,) = plan.statements.of_op(op.id).operands
                 behind += [self._stores[access.read.tensor] for access in operand.accesses]
-        self.returned = Returned(executable.pdg, plan, self._lengths)
+        self.returned = Returned(executable.pdg, plan, self._lengths, executable.engine)
         self._support.longest = self.returned.longest
         self._followed, self._recorder = follow or recorder is not None, recorder
         self._seed = seed
@@ -128,7 +128,8 @@ class Run:
         bounds = self.executable.plan.bounds
         space: dict[str, Any] = {"rt": self._support}
         space |= {variable(bound): value for bound, value in bounds.items()}
-        bind = backend.bind if self.executable.plan.swaps.all else (lambda x: x)
+        engine = self.executable.engine
+        bind = engine.bind if self.executable.plan.swaps.all else (lambda x: x)
         dim = self.executable.pdg.dims.dynamic
         if dim is not None:
             space |= {"rt_lengths": self._lengths, "rt_most": bounds[dim.bound]}
@@ -142,13 +143,13 @@ class Run:
         pdg, sizes = self.executable.pdg, self.executable.plan.sizes
         for op_id, out in self._stores:  # including operations without executions
             if pdg[op_id].outputs[out].reduce is not None:
-                name, first = store_name((op_id, out)), start(sizes, pdg[op_id], out)
+                name, first = store_name((op_id, out)), start(engine, sizes, pdg[op_id], out)
                 space[f"new_{name}"], space[f"start_{name}"] = first, bind(first())
         for (op_id, out), store in self.executable.plan.stores.items():
             if store.traits.has_rows:
                 kind = pdg[op_id].outputs[out].type
                 shape = (store.size, *sizes.shape(pdg[op_id], kind.shape))
-                fresh = backend.fresh(shape, kind.dtype)
+                fresh = engine.fresh(shape, kind.dtype)
                 space[f"new_{store_name((op_id, out))}"] = lambda fresh=fresh: bind(fresh())
         exec(code, space)
         return space
@@ -199,7 +200,7 @@ class Run:
 
     def _finish_iteration(self) -> None:
         values = [value for store in self._learning for value in store.values()]
-        backend.wait([values, [next(reversed(store.values()), None) for store in self._shown]])
+        self.executable.engine.wait([values, [next(reversed(store.values()), None) for store in self._shown]])
         self._learned = {id(value): weakref.ref(value) for value in values}
         assert self._progress is not None
         self._progress()
@@ -214,15 +215,16 @@ class Run:
         Values donated to a failed kernel are missing.
         """
         found: dict[str, dict[Any, Any]] = {}
+        engine = self.executable.engine
         for tensor, held in self._stores.items():
             store = self.executable.plan.stores[tensor]
             values = held
             if self._followed:
                 points = self._support.held.get(store_name(tensor), ())
                 values = {
-                    p[0] if len(p) == 1 else p: backend.to_numpy(store.value(held, p))
+                    p[0] if len(p) == 1 else p: engine.to_user(store.value(held, p))
                     for p in points
-                    if not backend.is_taken_over(dict.get(held, store.key(p)))
+                    if not engine.is_taken_over(dict.get(held, store.key(p)))
                 }
             if values:
                 found.setdefault(store.name, {}).update(values)
@@ -272,8 +274,9 @@ class Run:
 
         The returned function copies them to the host, on any thread.
         """
-        held = [[self._output(op)(k) for k in points] for op, points in wanted]
-        return lambda: [[backend.to_numpy(x) for x in row] for row in held]
+        engine = self.executable.engine
+        held = [[engine.shared(self._output(op)(k)) for k in points] for op, points in wanted]
+        return lambda: [[engine.to_numpy(x) for x in row] for row in held]
 
     def _output(self, op: Op, reached: SoFar | None = None) -> Callable[..., Any]:
         """Return an output as a function of its point."""
@@ -312,7 +315,7 @@ class Run:
         if self.executable.plan.swaps.all:
             state = self.state(turn, cut, cuts.live(cut))
             return lambda: state
-        held = backend.all_copied({t: dict(store) for t, store in self._stores.items() if store})
+        held = self.executable.engine.copy_stores({t: dict(store) for t, store in self._stores.items() if store})
 
         def make_state() -> RunState:
             live = cuts.live(cut).items()
@@ -329,7 +332,7 @@ class Run:
         for k, row in enumerate(points.tolist()):
             key = store.key(tuple(row))
             if key not in read and (key in held or _is_away(held, key)):
-                read[key] = backend.to_numpy(held[key])
+                read[key] = self.executable.engine.to_numpy(held[key])
             if key in read:
                 there[k] = True
                 block = read[key]
@@ -343,7 +346,7 @@ class Run:
     def resume(self, state: RunState) -> None:
         """Start from a saved state instead of the beginning."""
         self._seed = state.seed
-        self._support.seed = backend.seed_words(state.seed)
+        self._support.seed = self.executable.engine.seed_words(state.seed)
         away = self.executable.cuts(recorded=True).swapped_out
         for tensor, (points, values) in state.values.items():
             self._restore_values(tensor, points, values, away(state.cut, tensor, points))
@@ -369,7 +372,7 @@ class Run:
         hosted = {store.key(tuple(row)) for row in points[away].tolist()}
         for key, value in made.items():
             fresh = self._support.arrive(
-                backend.copied(value)
+                self.executable.engine.copied(value)
             )  # a new array, as kernels may overwrite it
             if key in hosted:
                 assert isinstance(held, SwapStore)
@@ -387,7 +390,7 @@ class Run:
         """Measure all kernels from now on, running them synchronously; None ends the measurement."""
         for op_id, kernel in self.executable.kernels.items():
             plain = self._kernel(kernel)
-            self._space[f"kernel_{op_id}"] = plain if watch is None else watch.wrap(plain)
+            self._space[f"kernel_{op_id}"] = plain if watch is None else watch.wrap(plain, self.executable.engine.wait)
 
     def _kernel(self, kernel: Kernel) -> Callable[..., Any]:
         """Return the function of a kernel, with NaN checks or a recorder if enabled."""

@@ -15,7 +15,7 @@ from timerl_nb.compiler.ir.host.iteration_io import is_handed_out
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.runtime.interpreter.swap_transfers import Transfers
-from timerl_nb.runtime.jax_backend import jax_engine
+from timerl_nb.runtime.engine import Engine
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.nan_search import check_host
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
@@ -31,6 +31,7 @@ class RuntimeCalls:
         plan: MemoryPlan,
         ledger: Ledger,
         transfers: Transfers,
+        engine: Engine,
         host: Host,
         seed: int,
         recorder: Recorder | None,
@@ -41,15 +42,15 @@ class RuntimeCalls:
     ) -> None:
         self.ledger, self._check_nan, self._is_waiting = ledger, check_nan, waits
         self.kept: list[WrittenCheckpoint] = []
-        self._pdg = pdg
-        self.seed = jax_engine.seed_words(seed)
+        self._pdg, self._engine = pdg, engine
+        self.seed = engine.seed_words(seed)
         self.host = host
-        self.stack = jax_engine.stack
-        self.on_host = jax_engine.to_numpy
-        self.copied = jax_engine.copied
+        self.stack = engine.stack
+        self.on_host = engine.to_numpy
+        self.copied = engine.copied
         self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
         swaps = bool(plan.swaps.all)
-        self.arrive = jax_engine.bind if swaps else jax_engine.to_device
+        self.arrive = engine.bind if swaps else engine.to_device
         self.trace = ledger.record_both if swaps else ledger.trace.append
         self.offload, self.fetch = transfers.offload, transfers.come_back
         self.settle = transfers.drop_due
@@ -68,14 +69,15 @@ class RuntimeCalls:
         self, op_id: int, folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]
     ) -> None:
         begun = perf_counter()
-        named = {n: jax_engine.to_numpy(x) for n, x in arrays.items()}
+        named = {n: self._engine.to_numpy(x) for n, x in arrays.items()}
         path = write_checkpoint(folder, point, named, self._pdg[op_id].origin)
         self.kept.append(WrittenCheckpoint(path, dict(point), tuple(named)))
         self._report_event(begun)
 
     def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
         op, begun = self._pdg[op_id], perf_counter()
-        made = self.host.call(op.attrs, point, args, op.origin)
+        given = [self._engine.to_user(x) for x in args]
+        made = self.host.call(op.attrs, point, given, op.origin)
         if self._check_nan:
             check_host(op, point, made, self._pdg.dims)
         self._report_event(begun)
@@ -84,22 +86,23 @@ class RuntimeCalls:
     def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
         op, begun = self._pdg[op_id], perf_counter()
         if is_handed_out(op):  # the user keeps these values, and later kernels may reuse the memory
-            args = [np.array(x) for x in args]
+            args = [np.array(self._engine.to_numpy(x)) for x in args]
+        else:
+            args = [self._engine.to_user(x) for x in args]
         self.host.effect(op.attrs, point, args, op.origin)
         self._report_event(begun)
 
-    @staticmethod
     def gather(
+        self,
         points: Sequence[Any], lengths: tuple[int, ...], shape: tuple[int, ...], dtype: str
     ) -> np.ndarray[Any, Any]:
         none = np.zeros(shape, NUMPY[dtype])
-        values = [none if x is None else jax_engine.to_numpy(x) for x in points]
+        values = [none if x is None else self._engine.to_numpy(x) for x in points]
         return np.array(values, NUMPY[dtype]).reshape((*lengths, *shape))
 
-    @staticmethod
-    def cut(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    def cut(self, value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """Cut a padded value to its true lengths, on the host."""
-        return jax_engine.to_numpy(value)[tuple(map(slice, shape))]
+        return self._engine.to_numpy(value)[tuple(map(slice, shape))]
 
     # --- events --------------------------------------------------------------------------------
 
@@ -115,7 +118,7 @@ class RuntimeCalls:
 
     def time_kernel(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a kernel to report its execution time, or its launch time if nothing waits for it."""
-        wait: Callable[[Any], Any] = jax_engine.wait if self._is_waiting else lambda made: made
+        wait: Callable[[Any], Any] = self._engine.wait if self._is_waiting else lambda made: made
 
         def kernel(*args: Any) -> Any:
             begun = perf_counter()

@@ -16,7 +16,7 @@ from typing import Any
 
 from timerl_nb.base.errors import ExecutionError, Origin
 from timerl_nb.compiler.memory.placement.storage_kinds import Store
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.engine import Engine, named
 from timerl_nb.runtime.memory_ledger import Ledger
 
 THREAD = "timerl-transfer"
@@ -39,13 +39,15 @@ class Transfers:
     Args:
         ledger: Memory ledger of the run.
         copying: Number of executed points before an offloaded value leaves the device.
+        engine: Library of the arrays; JAX by default.
 
     Attributes:
         copies: Completed copies; None if they are not recorded.
     """
 
-    def __init__(self, ledger: Ledger, copying: int) -> None:
+    def __init__(self, ledger: Ledger, copying: int, engine: Engine | None = None) -> None:
         self.ledger, self.copying = ledger, copying
+        self.engine = named("jax") if engine is None else engine
         self._leaving: dict[tuple[int, Any], tuple[SwapStore, int]] = {}
         self._worker: ThreadPoolExecutor | None = None
         self.copies: list[Copy] | None = None
@@ -168,9 +170,9 @@ class SwapStore(dict[Any, Any]):
         """Start to copy a value to the host, unless a copy exists."""
         value = self[key]
         if key not in self._copies:
-            self._home = value.sharding
+            self._home = self._transfers.engine.home(value)
             self._copies[key] = self._transfers.submit(
-                "offload", self, lambda: backend.to_host(value)
+                "offload", self, lambda: self._transfers.engine.to_host(value)
             )
             self._transfers.ledger.host += self.nbytes
 
@@ -189,7 +191,7 @@ class SwapStore(dict[Any, Any]):
         """Start to copy a value to the device."""
         copy, home = self._copies[key], self._home
         self[key] = self._transfers.submit(
-            "fetch", self, lambda: backend.from_host(copy.result(), home)
+            "fetch", self, lambda: self._transfers.engine.from_host(copy.result(), home)
         )
 
     def _wait(self, moving: Future[Any], key: Any, where: str) -> Any:

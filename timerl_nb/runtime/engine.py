@@ -1,0 +1,109 @@
+"""Engine of an interpreted program: the library that stores its arrays and runs its kernels.
+
+`named` imports an engine's library when a program asks for it, and not before. XLA programs need JAX, and do not
+use this protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+Array = Any  # an array of the engine
+Scope = Any  # the context of a kernel at one point: bounds, coordinates, sizes
+
+_MODULES: Final[Mapping[str, str]] = {
+    "jax": "timerl_nb.runtime.jax_backend.interpreter_engine",
+    "torch": "timerl_nb.runtime.torch_backend.torch_engine",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """Functions that the interpreter needs from an array library.
+
+    Attributes:
+        name: Value of the option `backend`.
+        describes: Description of the library and the device; "" for the default engine.
+        compile_kernel: Compiles the function `trace` of a kernel. Takes the kernel, the function, the numbers of
+            the donated arguments, and the device of the results or None.
+        scope: Constructor of the context of a point.
+        compute: Computes an operation from a context, the operation, its operands, and their symbolic shapes.
+        no_padding: Kinds that need axes of fixed lengths, with the reason.
+        own: Returns results that share no memory with operands, constants or each other.
+        accumulate: Adds a value to an accumulator by the name of the reduction. The last argument is True if the
+            accumulator may be overwritten.
+        with_row: Writes a row of a block.
+        rows: Reads a range of rows of a block.
+        end_to_end: Concatenates arrays along their first axis.
+        holding_nans: Returns a boolean per array: whether it has a NaN within its true lengths.
+        fitted: Cuts an array to a shape, or pads it with zeros.
+        stack_points: Returns a gathered slice in its shape.
+        stack: Stacks arrays of one shape along a new first axis.
+        zeros: Returns an array of zeros, given shape and element type.
+        fresh: Returns a constructor of arrays with one value, given shape, element type and value.
+        copied: Returns a new array with the values of an array of the engine or the host.
+        copy_stores: Copies all arrays in dictionaries.
+        shared: Returns an array that later kernels do not change: itself, or a copy.
+        seed_words: Returns the seed of a run as two unsigned words.
+        to_device: Copies an array of the host to the device.
+        bind: Moves an array to the device of the results of kernels with swapped values.
+        to_numpy: Returns an array's values on the host. They may share its memory.
+        to_user: Returns an array's values on the host, unaffected by later kernels.
+        wait: Waits until all arrays of a tree are computed, and returns them.
+        is_taken_over: Whether a kernel has reused the memory of an array.
+        home: Returns the location of an array, for `from_host`.
+        to_host: Copies an array to memory of the host for fast transfers, and waits.
+        from_host: Copies an array of `to_host` back to its location, and waits.
+        device: Returns the device of programs.
+    """
+
+    name: str
+    describes: str
+    compile_kernel: Callable[[Any, Callable[..., Any], tuple[int, ...], Any], Callable[..., Any]]
+    scope: Callable[..., Scope]
+    compute: Callable[..., Array]
+    no_padding: Mapping[str, str]
+    own: Callable[[Sequence[Array]], list[Array]]
+    accumulate: Callable[[str, Array, Array, bool], Array]
+    with_row: Callable[..., Array]
+    rows: Callable[..., Array]
+    end_to_end: Callable[[Sequence[Array]], Array]
+    holding_nans: Callable[..., Array]
+    fitted: Callable[[Array, tuple[int, ...]], Array]
+    stack_points: Callable[..., Array]
+    stack: Callable[[Sequence[Array]], Array]
+    zeros: Callable[[tuple[int, ...], str], Array]
+    fresh: Callable[..., Callable[[], Array]]
+    copied: Callable[[Any], Array]
+    copy_stores: Callable[[Any], Any]
+    shared: Callable[[Array], Array]
+    seed_words: Callable[[int], tuple[Any, Any]]
+    to_device: Callable[[Any], Array]
+    bind: Callable[[Any], Array]
+    to_numpy: Callable[[Array], Any]
+    to_user: Callable[[Array], Any]
+    wait: Callable[[Any], Any]
+    is_taken_over: Callable[[Any], bool]
+    home: Callable[[Array], Any]
+    to_host: Callable[[Array], Any]
+    from_host: Callable[[Any, Any], Array]
+    device: Callable[[], Any]
+
+
+@cache
+def named(name: str, device: str | None = None, *, compiled: bool = False) -> Engine:
+    """Return an engine, and import its library.
+
+    Args:
+        name: Value of the option `backend`.
+        device: Value of the option `device`; None is the engine's default.
+        compiled: Value of the option `torch_compile`.
+
+    Raises:
+        OptionError: The library is missing, too old or unusable, or it has no such device.
+    """
+    return import_module(_MODULES[name]).make_engine(device, compiled=compiled)

@@ -1,0 +1,72 @@
+"""JAX as the engine of interpreted programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from timerl_nb.runtime.engine import Engine
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import operation_rules as rules
+from timerl_nb.runtime.jax_backend import row_block_rules
+from timerl_nb.runtime.jax_backend.reduction_rules import COMBINE
+from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scope, holding_nans
+
+
+def make_engine(device: str | None, *, compiled: bool) -> Engine:
+    """Return the engine; JAX's own settings choose its device, and it always compiles."""
+    return Engine(
+        name="jax",
+        describes="",
+        compile_kernel=_compile_kernel,
+        scope=Scope,
+        compute=rules.compute,
+        no_padding=rules.NO_PADDING,
+        own=_own,
+        accumulate=_accumulate,
+        with_row=row_block_rules.with_row,
+        rows=row_block_rules.rows,
+        end_to_end=row_block_rules.end_to_end,
+        holding_nans=holding_nans,
+        fitted=backend.fitted,
+        stack_points=backend.stack_points,
+        stack=backend.stack,
+        zeros=backend.zeros,
+        fresh=backend.fresh,
+        copied=backend.copied,
+        copy_stores=backend.all_copied,
+        shared=_itself,
+        seed_words=backend.seed_words,
+        to_device=backend.to_device,
+        bind=backend.bind,
+        to_numpy=backend.to_numpy,
+        to_user=backend.to_numpy,
+        wait=backend.wait,
+        is_taken_over=backend.is_taken_over,
+        home=_sharding,
+        to_host=backend.to_host,
+        from_host=backend.from_host,
+        device=backend.device,
+    )
+
+
+def _compile_kernel(
+    kernel: Any, f: Callable[..., Any], taken: tuple[int, ...], bound: Any
+) -> Callable[..., Any]:
+    return backend.compile_kernel(f, taken, bound)
+
+
+def _own(results: Sequence[JaxArray]) -> list[JaxArray]:
+    return list(results)  # the results of an XLA program share no memory
+
+
+def _accumulate(reduce: str, accumulator: JaxArray, value: JaxArray, owned: bool) -> JaxArray:  # noqa: FBT001
+    return COMBINE[reduce](accumulator, value)  # in place if the accumulator is donated
+
+
+def _itself(x: JaxArray) -> JaxArray:
+    return x  # JAX copies an array that is in use elsewhere before it is donated
+
+
+def _sharding(x: JaxArray) -> Any:
+    return x.sharding

@@ -1,0 +1,209 @@
+"""PyTorch as the engine of interpreted programs: arrays, devices, and messages about the installation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from timerl_nb.base.errors import OptionError
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.runtime.engine import Engine
+from timerl_nb.runtime.jax_backend import jax_engine
+
+_OLDEST: Final = (2, 9)
+_INSTALL: Final = 'run `pip install "timerl-nb[torch]"`, or leave out backend.'
+
+try:
+    import torch
+
+    VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+except ImportError as error:
+    missing = getattr(error, "name", None) == "torch"
+    raise OptionError(
+        "PyTorch is not installed." if missing else f"PyTorch cannot be loaded: {error}",
+        hint=_INSTALL
+        if missing
+        else "install PyTorch with its dependencies: `pip install torch`; its usual build for Linux also needs "
+        "NVIDIA's libraries.",
+    ) from None
+if VERSION < _OLDEST:
+    raise OptionError(
+        f"PyTorch {torch.__version__} is too old: backend='torch' needs {'.'.join(map(str, _OLDEST))}.",
+        hint='run `pip install --upgrade "timerl-nb[torch]"`.',
+    )
+
+from timerl_nb.runtime.torch_backend import kernel_tracing, torch_positions, torch_rules, torch_sums
+from timerl_nb.runtime.torch_backend.torch_scope import (
+    TORCH,
+    Tensor,
+    TorchScope,
+    from_numpy,
+    holding_nans,
+)
+
+
+def make_engine(device: str | None, *, compiled: bool) -> Engine:
+    """Return the engine for a device.
+
+    Raises:
+        OptionError: PyTorch has no such device, or no compiler for it.
+    """
+    here = _checked_device("cpu" if device is None else device)
+    if compiled and here == "cpu" and not _has_compiler():
+        raise OptionError(
+            "torch_compile=True needs a C++ compiler on a CPU, and none is found.",
+            hint="install g++ or clang++, name one in the environment variable CXX, or leave out torch_compile.",
+        )
+
+    def zeros(shape: tuple[int, ...], dtype: str) -> Tensor:
+        return torch.zeros(shape, dtype=TORCH[dtype], device=here)
+
+    def fresh(shape: tuple[int, ...], dtype: str, fill: float = 0) -> Callable[[], Tensor]:
+        value = np.asarray(fill, NUMPY[dtype])
+        return lambda: to_device(np.full(shape, value))
+
+    def to_device(array: Any) -> Tensor:
+        """Copy an array of the host or a tensor to new memory of the device."""
+        if isinstance(array, Tensor):
+            return array.to(here, copy=True)
+        return from_numpy(np.array(jax_engine.storable(np.asarray(array)))).to(here)
+
+    def compile_kernel(
+        kernel: Any, f: Callable[..., Any], taken: tuple[int, ...], bound: Any
+    ) -> Callable[..., Any]:
+        return kernel_tracing.TracedKernel(kernel, f, here, compiled=compiled)
+
+    how = ", kernels compiled by inductor" if compiled else ""
+    return Engine(
+        name="torch",
+        describes=f"PyTorch on {here}{how}",
+        compile_kernel=compile_kernel,
+        scope=partial(TorchScope, device=here),
+        compute=torch_rules.compute,
+        no_padding=torch_rules.NO_PADDING,
+        own=kernel_tracing.own,
+        accumulate=torch_sums.accumulate,
+        with_row=torch_positions.with_row,
+        rows=torch_positions.rows,
+        end_to_end=torch_positions.end_to_end,
+        holding_nans=holding_nans,
+        fitted=_fitted,
+        stack_points=partial(_stack_points, zeros),
+        stack=_stack,
+        zeros=zeros,
+        fresh=fresh,
+        copied=to_device,
+        copy_stores=_copy_stores,
+        shared=torch.clone,
+        seed_words=jax_engine.seed_words,
+        to_device=to_device,
+        bind=lambda x: x if isinstance(x, Tensor) else to_device(x),
+        to_numpy=_to_numpy,
+        to_user=lambda x: np.array(_to_numpy(x)),
+        wait=partial(_wait, here),
+        is_taken_over=lambda x: False,
+        home=lambda x: x.device,
+        to_host=_to_host,
+        from_host=_from_host,
+        device=lambda: here,
+    )
+
+
+def _checked_device(name: str) -> str:
+    kind = name.partition(":")[0]
+    if kind == "cpu":
+        return "cpu"
+    if kind != "cuda":
+        raise OptionError(f"device={name!r} is not supported.", hint='use "cpu" or "cuda".')
+    if not torch.cuda.is_available():
+        raise OptionError(
+            f"device={name!r} is not available: PyTorch finds no GPU.",
+            hint='leave out device, or install a driver and a build of PyTorch for CUDA.',
+        )
+    return name
+
+
+def _has_compiler() -> bool:
+    named = os.environ.get("CXX")
+    return any(shutil.which(one) for one in ([named] if named else ["g++", "clang++", "c++"]))
+
+
+def _to_numpy(x: Any) -> Any:
+    if not isinstance(x, Tensor):
+        return np.asarray(x)
+    x = x.detach().cpu()
+    if x.dtype is torch.bfloat16:
+        return x.view(torch.int16).numpy().view(NUMPY["bf16"])
+    return x.numpy()
+
+
+def _bits(x: Tensor) -> Tensor:
+    return x.view(torch.int32) if x.dtype is torch.uint32 else x
+
+
+def _stack(values: Sequence[Tensor]) -> Tensor:
+    return torch.stack([_bits(x) for x in values]).view(values[0].dtype)
+
+
+def _stack_points(
+    zeros: Callable[..., Tensor], values: Any, shape: tuple[int, ...], dtype: str
+) -> Tensor:
+    """Return a gathered slice in the given shape, from its points or from a stacked tensor."""
+    if isinstance(values, tuple | list):
+        if not values:
+            return zeros(shape, dtype)
+        values = _stack([_fitted(x, shape[len(shape) - x.ndim :]) for x in values])
+    return values.reshape(shape)
+
+
+def _fitted(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Cut a tensor to a shape of the same rank, or pad it with zeros."""
+    if tuple(x.shape) == tuple(shape):
+        return x
+    kind, x = x.dtype, _bits(x)
+    widths = [width for n, have in zip(shape, x.shape, strict=True) for width in (0, n - have)]
+    pairs = [widths[k : k + 2] for k in range(0, len(widths), 2)]
+    return torch.constant_pad_nd(x, [w for pair in reversed(pairs) for w in pair]).view(kind)
+
+
+def _copy_stores(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _copy_stores(x) for key, x in tree.items()}
+    return tree.clone()
+
+
+def _wait(here: str, made: Any) -> Any:
+    if here != "cpu":
+        torch.cuda.synchronize(here)
+    return made
+
+
+def _to_host(x: Tensor) -> Tensor:
+    """Copy a tensor to memory of the host; page-locked and on a stream of its own for a GPU."""
+    if not x.is_cuda:
+        return x.clone()
+    there = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+    return _transferred(there, x, x.device)
+
+
+def _from_host(x: Tensor, home: Any) -> Tensor:
+    if home.type == "cpu":
+        return x.clone()
+    return _transferred(torch.empty(x.shape, dtype=x.dtype, device=home), x, home)
+
+
+def _transferred(there: Tensor, x: Tensor, device: Any) -> Tensor:
+    """Copy on a side stream, and wait for this copy only."""
+    computing, stream = torch.cuda.default_stream(device), torch.cuda.Stream(device)
+    stream.wait_stream(computing)
+    with torch.cuda.stream(stream):
+        there.copy_(x, non_blocking=True)
+        done = torch.cuda.Event()
+        done.record()
+    done.synchronize()
+    return there
