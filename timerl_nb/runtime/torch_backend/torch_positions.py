@@ -28,6 +28,7 @@ from timerl_nb.runtime.torch_backend.torch_scope import (
     TorchScope,
     along,
     mask_padding,
+    take,
 )
 
 
@@ -48,12 +49,12 @@ def argsort(scope: TorchScope, op: Op, args: Sequence[Tensor], sizes: Any) -> Te
     x = x.to(torch.int32) if x.dtype is torch.bool else x
     if attrs.descending:
         x = -x if x.is_floating_point() else ~x  # ~x cannot overflow
-    order = torch.argsort(x, axis, stable=True)
+    order = torch.argsort(x, dim=axis, stable=True)
     length = scope.length(sizes[0][axis])
     if length is None:
         return order
     late = (order >= length).to(torch.int8)  # padding sorts last
-    return order.gather(axis, torch.argsort(late, axis, stable=True))
+    return order.gather(axis, torch.argsort(late, dim=axis, stable=True))
 
 
 def _permuted(x: Tensor, have: Sequence[str] | str, want: Sequence[str]) -> Tensor:
@@ -78,7 +79,7 @@ def gather(scope: TorchScope, op: Op, args: Sequence[Tensor], sizes: Any) -> Ten
     grid = [
         along(scope.arange(x.shape[axis]), axis, position.ndim) for axis in range(len(both))
     ]
-    found = x[(*grid, position)]
+    found = take(x, [*grid, position])
     inside = inside.reshape(inside.shape + (1,) * len(mine))
     found = torch.where(inside, found, torch.zeros((), dtype=x.dtype, device=x.device))
     return _permuted(found, [*both, *own, *mine], a.out)

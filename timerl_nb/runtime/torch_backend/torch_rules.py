@@ -22,7 +22,7 @@ from timerl_nb.runtime.torch_backend import torch_positions as positions
 from timerl_nb.runtime.torch_backend import torch_sums as sums
 from timerl_nb.runtime.torch_backend.jax_function_calls import evaluate_jax_function
 from timerl_nb.runtime.torch_backend.torch_random import draw
-from timerl_nb.runtime.torch_backend.torch_scope import NAMES, TORCH, Tensor, TorchScope, grid_of
+from timerl_nb.runtime.torch_backend.torch_scope import NAMES, TORCH, Tensor, TorchScope, grid_of, take
 
 Rule = Callable[[TorchScope, Op, Sequence[Tensor], Any], Tensor]
 
@@ -54,10 +54,10 @@ def _const(scope: TorchScope, op: Op, args: Sequence[Tensor], sizes: Any) -> Ten
     for axis, d in enumerate(attrs.dims):
         at = grid[d] if d in grid else scope.value(sym(d))
         last = max(array.shape[axis] - 1, 0)  # values beyond a varying length are masked later
-        index.append(at.clamp(0, last) if isinstance(at, Tensor) else min(max(at, 0), last))
+        index.append(at.clamp(0, last) if isinstance(at, Tensor) else scope.number(min(max(at, 0), last)))
     if not array.numel():
         return array.new_zeros(scope.shape(op.shape))
-    return array[tuple(index)]
+    return take(array, index)
 
 
 def _value(scope: TorchScope, op: Op, args: Sequence[Tensor], sizes: Any) -> Tensor:

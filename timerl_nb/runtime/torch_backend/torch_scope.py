@@ -94,6 +94,9 @@ class TorchScope(Scope):
     def arange(self, n: int) -> Tensor:
         return torch.arange(n, dtype=torch.int64, device=self.device)
 
+    def number(self, value: int) -> Tensor:
+        return torch.full((), value, dtype=torch.int64, device=self.device)
+
     def constant(self, array: Any) -> Tensor:
         """Return a tensor with the values of an array that never changes."""
         return from_numpy(np.asarray(array)).to(self.device)
@@ -107,6 +110,11 @@ def from_numpy(array: Any) -> Tensor:
         if array.dtype == NUMPY["bf16"]:
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
+
+
+def take(x: Tensor, index: Sequence[Tensor]) -> Tensor:
+    """Return the elements at positions along the first axes. Positions may have no axes, unlike in x[...]."""
+    return torch.ops.aten.index(x, list(index))
 
 
 def along(x: Tensor, axis: int, rank: int) -> Tensor:

@@ -36,11 +36,17 @@ COMBINE: Final[Mapping[str, Callable[..., Tensor]]] = {
     "max": torch.maximum,
     "min": torch.minimum,
 }
+_IN_PLACE: Final[Mapping[str, Callable[..., Tensor]]] = {
+    "sum": Tensor.add_,
+    "prod": Tensor.mul_,
+}
 _MOST_UNROLLED: Final = 16  # steps of a scan in the text of a kernel; a longer scan is one call
 
 
 def accumulate(reduce: str, accumulator: Tensor, value: Tensor, owned: bool) -> Tensor:  # noqa: FBT001
     """Add a value to an accumulator, in place if it is owned."""
+    if owned and reduce in _IN_PLACE and accumulator.dtype is not torch.uint32:
+        return _IN_PLACE[reduce](accumulator, value)
     if accumulator.dtype is torch.uint32:
         wide = [x.view(torch.int32).to(torch.int64) & 0xFFFFFFFF for x in (accumulator, value)]
         made = COMBINE[reduce](*wide).to(torch.int32).view(torch.uint32)
@@ -146,11 +152,21 @@ def _letters(*labels: str) -> dict[str, str]:
 
 
 def _contract(left: str, right: str, out: str, x: Tensor, y: Tensor) -> Tensor:
-    of = _letters(left, right, out)
-    if len(left) == len(right) == len(out) == 2 and left[1] == right[0] and out == left[0] + right[1]:
+    if _is_matrix_product(left, right, out):
+        if out[0] in right:
+            left, right, x, y = right, left, y, x
+        x, y = (x if left[0] in out else x.t()), (y if right[1] in out else y.t())
         return torch.mm(x, y)
+    of = _letters(left, right, out)
     one, two, three = ("".join(of[k] for k in text) for text in (left, right, out))
     return torch.einsum(f"{one},{two}->{three}", x, y)
+
+
+def _is_matrix_product(left: str, right: str, out: str) -> bool:
+    """Whether a contraction of two matrices over one axis is a matrix."""
+    summed = set(left) & set(right)
+    ranks = {len(left), len(right), len(out), len(set(left)), len(set(right))}
+    return ranks == {2} and len(summed) == 1 and not summed & set(out)
 
 
 def dot(scope: TorchScope, op: Op, args: Sequence[Tensor], sizes: Any) -> Tensor:
