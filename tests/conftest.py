@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.engines import use_engine
 from tests.workers import GIVEN, dealt, devices_of, keep_calls, keep_contexts, settings, tried
 
 SHARED = "TIMERL_TESTS_CACHE"  # the folder of all processes of a session, created by the first one
@@ -40,6 +41,10 @@ GOLDEN = Path(__file__).parent / "golden"
 # Folders of long tests, the longest first. Browser tests stay together: they share a server and a
 # kernel.
 LONG = ("browser", "property", "notebooks")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    use_engine(config.getoption("--engine"))
 
 
 def pytest_report_header() -> str:
@@ -124,6 +129,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--some", action="store_true", help="of tests marked some_of, so many cases of each"
     )
+    parser.addoption("--engine", default="jax", help="of interpreted programs: jax or torch")
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
 
 

@@ -212,7 +212,10 @@ class Executable(Inspectable):
         return sizes
 
     def __str__(self) -> str:
-        return f"# {self.how}\n{self.source}" if self.xla_program is None else str(self.xla_program)
+        if self.xla_program is not None:
+            return str(self.xla_program)
+        texts = [kernel.text for kernel in self.kernels.values()]
+        return "\n".join([f"# {self.how}", self.source, *filter(None, texts)])
 
     def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
         if self.xla_program is not None:

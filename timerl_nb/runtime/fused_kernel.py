@@ -154,6 +154,11 @@ class Kernel:
             self.runs[device] = self._pass_on if self.passes_on else compiled
         return self.runs[device]
 
+    @property
+    def text(self) -> str:
+        """Programs of the kernel that have run so far; "" if the engine has no text for them."""
+        return "\n".join(getattr(run, "text", "") for run in self.runs.values())
+
     def _pass_on(self, seed: Any, coords: Sequence[Any], *none: Any) -> tuple[Any, ...]:
         """Cut the outputs out of arrays on the host, to avoid a copy of the whole array on the device."""
         at = {**self.sizes.bounds, **dict(zip(self.coords, coords, strict=True))}

@@ -1,7 +1,8 @@
 """Compilation of a kernel: one trace per operand types, as straight-line calls of ATen.
 
-The trace has the coordinates and the random bits as arguments. Afterwards, values that depend on no argument
-are computed once, and conversions without effect are removed. The text of the kernel is the program that runs.
+The trace has the coordinates and the random bits as arguments. Values that depend on no argument are computed
+once, equal calls are merged, and conversions without effect are removed. The text of the kernel is the program
+that runs.
 
 A kernel owns its results: they share no memory with operands, constants or each other, are contiguous, and
 fill their memory. So the interpreter's accumulators and blocks of rows are overwritten in place.
@@ -9,24 +10,28 @@ fill their memory. So the interpreter's accumulators and blocks of rows are over
 
 from __future__ import annotations
 
-import operator
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import torch
-from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from timerl_nb.base.errors import ExecutionError
 from timerl_nb.runtime.torch_backend.jax_function_calls import CALLS
 from timerl_nb.runtime.torch_backend.torch_random import make_draws
 from timerl_nb.runtime.torch_backend.torch_scope import Tensor
 
 _ATEN: Final = torch.ops.aten
 _CALL: Final = torch.ops.timerl_nb.call.default
+_LAYOUT: Final = frozenset(
+    "view _unsafe_view reshape expand permute detach alias squeeze t to contiguous".split()
+)
+_SMALL: Final = 1 << 14  # elements of a tensor that a second thread does not make faster
 _MOST_CACHED: Final = 1 << 12  # coordinates whose tensors are kept
 _TRACING: Final = threading.RLock()
 _LENT: Final = threading.local()
@@ -56,6 +61,23 @@ def _lent(operands: Sequence[Tensor]) -> Iterator[None]:
         _LENT.storages = set()
 
 
+class _OneThread:
+    """Context in which PyTorch's operators run on the calling thread; other threads are unaffected."""
+
+    def __init__(self) -> None:
+        self._before = threading.local()
+
+    def __enter__(self) -> None:
+        self._before.count = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    def __exit__(self, *error: object) -> None:
+        torch.set_num_threads(self._before.count)
+
+
+_ONE_THREAD: Final = _OneThread()
+
+
 class TracedKernel:
     """Function of a kernel: (seed, coordinates, operands, donated, accumulators, blocks) -> outputs.
 
@@ -70,6 +92,7 @@ class TracedKernel:
         self, kernel: Any, f: Callable[..., Any], device: str, *, compiled: bool
     ) -> None:
         self._f, self._device, self._compiled = f, device, compiled
+        self._id = kernel.op.id
         self._draws = make_draws(kernel, device) if kernel.needs_seed else None
         self._traces: dict[Any, Trace] = {}
         self._coordinates: dict[int, Tensor] = {}
@@ -88,7 +111,7 @@ class TracedKernel:
         trace = self._traces.get(key)
         if trace is None:
             trace = self._trace(key, list(bits), len(coords), flat, groups)
-        with torch.inference_mode():
+        with torch.inference_mode(), _ONE_THREAD if trace.is_small else nullcontext():
             return trace.run(*flat)
 
     def _coordinate(self, k: int) -> Tensor:
@@ -103,7 +126,7 @@ class TracedKernel:
         with _TRACING:
             if key not in self._traces:
                 f = partial(_call_unflattened, self._f, drawn, count, groups)
-                self._traces[key] = Trace(f, flat, self._name, compiled=self._compiled)
+                self._traces[key] = Trace(f, flat, f"kernel_{self._id} {self._name}", compiled=self._compiled)
         return self._traces[key]
 
     def _cache_size(self) -> int:
@@ -143,43 +166,172 @@ def _call_unflattened(
     return f((bits, None), coords, *(_unflatten(group, left) for group in groups))
 
 
+@dataclass(frozen=True)
+class _Variable:
+    """Name of a value in the text of a kernel."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Call of an operator in the text of a kernel."""
+
+    made: Sequence[_Variable]
+    func: Any
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+
+    @property
+    def is_mutable(self) -> bool:
+        return self.func._schema.is_mutable
+
+    def read(self) -> Iterator[_Variable]:
+        for x in (*self.args, *self.named.values()):
+            yield from (one for one in (x if isinstance(x, list) else [x]) if _is_variable(one))
+
+
+def _is_variable(x: Any) -> bool:
+    return isinstance(x, _Variable)
+
+
+class _Recorder(TorchDispatchMode):
+    """Records the calls that depend on the arguments of a function.
+
+    Attributes:
+        lines: The calls, in order.
+        constants: Tensors that depend on no argument, by variable.
+        kept: Functions that are called without being traced.
+        largest: Greatest number of elements of a tensor.
+    """
+
+    def __init__(self, arguments: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.lines: list[_Line] = []
+        self.largest = max([0, *(x.numel() for x in arguments)])
+        self.constants: dict[_Variable, Tensor] = {}
+        self.kept: list[Any] = []
+        self._alive: list[Any] = [*arguments]  # the keys below are addresses
+        self.arguments = [_Variable(f"x{k}") for k in range(len(arguments))]
+        self._names = {id(x): name for x, name in zip(arguments, self.arguments, strict=True)}
+        self._constants: dict[int, _Variable] = {}
+        self._known: dict[Any, Any] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        named = kwargs or {}
+        made = func(*args, **named)
+        tensors = [x for x in _flat((args, named)) if isinstance(x, Tensor)]
+        if not any(id(x) in self._names for x in tensors) and func is not _CALL:
+            return made
+        if func is _ATEN._local_scalar_dense.default:
+            raise ExecutionError(
+                "a rule of PyTorch reads the value of a traced tensor.",
+                hint="report this as a bug, with your program.",
+            )
+        self._record(func, args, named, made)
+        return made
+
+    def _record(self, func: Any, args: Any, named: dict[str, Any], made: Any) -> None:
+        results = list(made) if isinstance(made, tuple | list) else [made]
+        self._alive += results
+        self.largest = max(self.largest, *(x.numel() for x in results))
+        if len(results) == 1 and self._is_same(func, args[0], results[0]):
+            self._names[id(results[0])] = self._names[id(args[0])]
+            return
+        line = _Line(
+            [_Variable(f"v{len(self.lines)}{'_' * k}") for k in range(len(results))],
+            func,
+            tuple(map(self._renamed, args)),
+            {key: self._renamed(x) for key, x in named.items()},
+        )
+        key = (func, repr(line.args), repr(line.named))
+        variables = line.made
+        if line.is_mutable or func is _CALL:
+            self._known.clear()  # the same call would read other values
+            assert not (line.is_mutable and line.args[0] in self.constants)
+        elif key in self._known:
+            variables = self._known[key]
+        else:
+            self._known[key] = line.made
+        if variables is line.made:
+            self.lines.append(line)
+        if func is _CALL:
+            self.kept.append(CALLS[args[1]])
+        for x, variable in zip(results, variables, strict=True):
+            self._names[id(x)] = variable
+
+    def _is_same(self, func: Any, source: Any, made: Any) -> bool:
+        """Whether a layout operation has no effect."""
+        return (
+            func._schema.name.removeprefix("aten::") in _LAYOUT
+            and isinstance(source, Tensor)
+            and id(source) in self._names
+            and (source.shape, source.dtype, source.stride())
+            == (made.shape, made.dtype, made.stride())
+        )
+
+    def _renamed(self, x: Any) -> Any:
+        """Return an argument with variables for tensors."""
+        if isinstance(x, Tensor):
+            return self.variable(x)
+        if isinstance(x, tuple | list):
+            return [self._renamed(one) for one in x]
+        return x
+
+    def variable(self, x: Tensor) -> _Variable:
+        """Return the variable of a tensor; a new constant if it depends on no argument."""
+        if id(x) not in self._names and id(x) not in self._constants:
+            name = _Variable(f"c{len(self.constants)}")
+            self._alive.append(x)
+            self.constants[name] = x.contiguous()
+            self._constants[id(x)] = name
+            return name
+        return self._names.get(id(x)) or self._constants[id(x)]
+
+
+def _flat(x: Any) -> Iterator[Any]:
+    if isinstance(x, tuple | list):
+        for one in x:
+            yield from _flat(one)
+    elif isinstance(x, dict):
+        yield from _flat([*x.values()])
+    else:
+        yield x
+
+
 class Trace:
     """Program of a kernel for one combination of operand types.
 
     Attributes:
-        text: Its Python code; `None` frees a value.
+        text: Its Python code. A variable is set to None after its last use.
         run: Function of the flat operands.
+        is_small: Whether more threads than one would not make it faster.
         reason: Reason why inductor could not compile it; "" otherwise.
     """
 
     def __init__(
         self, f: Callable[..., Any], flat: Sequence[Tensor], name: str, *, compiled: bool
     ) -> None:
-        self._kept: list[Any] = []
         examples = [x.clone() for x in flat]  # tracing runs the kernel, which writes into blocks
-
-        def traced(*args: Tensor) -> Any:
-            with _lent(args):
-                return f(*args)
-
-        with torch.inference_mode(), torch.device(examples[0].device if examples else "cpu"):
-            module = make_fx(traced)(*examples)
-            _fold_constants(module)
-            _drop_copies(module.graph)
-        module.graph.eliminate_dead_code()
-        self._kept = [CALLS.get(n.args[1]) for n in module.graph.nodes if n.target is _CALL]
-        self.text, space = write_source(module, name)
+        with torch.inference_mode(), _lent(examples), _Recorder(examples) as recorder:
+            made = f(*examples)
+        self._kept, self.is_small = recorder.kept, recorder.largest <= _SMALL
+        self.text, space = _write_source(recorder, made, name)
         exec(self.text, space)
         self.run: Callable[..., Any] = space["kernel"]
         self.reason = ""
         if compiled:
-            self._compile(module, examples)
+            self._compile(space, examples)
 
-    def _compile(self, module: GraphModule, examples: Sequence[Tensor]) -> None:
+    def _compile(self, space: dict[str, Any], examples: Sequence[Tensor]) -> None:
         """Compile the program by inductor; keep the traced program if this fails."""
-        module.recompile()
         try:
-            compiled = torch.compile(module, fullgraph=True, dynamic=False)
+            compiled = torch.compile(space["kernel"], fullgraph=True, dynamic=False)
             with torch.inference_mode():
                 compiled(*[x.clone() for x in examples])
         except Exception as error:
@@ -188,116 +340,40 @@ class Trace:
             self.run = compiled
 
 
-# --- the graph of a trace ------------------------------------------------------------------------
-
-
-def _fold_constants(module: GraphModule) -> None:
-    """Compute the values that depend on no argument once. Rules write into no such value."""
-    graph, known = module.graph, dict[Node, Any]()
-    for node in list(graph.nodes):
-        if node.op == "get_attr":
-            known[node] = getattr(module, str(node.target))
-        elif node.op == "call_function" and not _is_opaque(node):
-            behind = node.all_input_nodes
-            if all(one in known for one in behind):
-                value = lambda one: known[one]  # noqa: E731
-                args = torch.fx.map_arg(node.args, value)
-                named = torch.fx.map_arg(node.kwargs, value)
-                known[node] = node.target(*args, **named)  # pyrefly: ignore[not-callable]
-    for k, node in enumerate(list(graph.nodes)):
-        if node.op == "call_function" and node in known and isinstance(known[node], Tensor):
-            used = [user for user in node.users if user not in known]
-            if used:
-                name = f"constant_{k}"
-                module.register_buffer(name, known[node].contiguous())
-                with graph.inserting_before(node):
-                    made = graph.get_attr(name)
-                node.replace_all_uses_with(made, delete_user_cb=lambda user: user not in known)
-    out = next(n for n in graph.nodes if n.op == "output")
-    with graph.inserting_before(out):  # a constant is no result of its own
-        out.args = torch.fx.map_arg(
-            out.args,
-            lambda n: graph.call_function(_ATEN.clone.default, (n,)) if n.op == "get_attr" else n,
-        )
-
-
-def _is_opaque(node: Node) -> bool:
-    """Whether a call has an effect, or is a function of the user."""
-    return isinstance(node.target, torch._ops.OpOverload) and (
-        node.target._schema.is_mutable or node.target is _CALL
-    )
-
-
-def _drop_copies(graph: Graph) -> None:
-    """Remove layout operations without effect."""
-    same = {
-        _ATEN.view.default,
-        _ATEN._unsafe_view.default,
-        _ATEN.reshape.default,
-        _ATEN.expand.default,
-        _ATEN.permute.default,
-        _ATEN.detach.default,
-        _ATEN.alias.default,
-        _ATEN.squeeze.dim,
-    }
-    for node in list(graph.nodes):
-        if node.op == "call_function" and node.target in same:
-            (source, *_) = node.args
-            mine, theirs = node.meta.get("tensor_meta"), source.meta.get("tensor_meta")
-            if mine is not None and theirs is not None:
-                if mine.shape == theirs.shape and mine.stride == theirs.stride:
-                    node.replace_all_uses_with(source)
-
-
-def write_source(module: GraphModule, name: str) -> tuple[str, dict[str, Any]]:
+def _write_source(recorder: _Recorder, made: Any, name: str) -> tuple[str, dict[str, Any]]:
     """Return a kernel's program as Python code, and the names that it uses."""
-    space: dict[str, Any] = {"device": torch.device, "torch": torch, "inf": float("inf")}
-    space["nan"] = float("nan")
-    nodes = list(module.graph.nodes)
-    last = {behind: node for node in nodes for behind in node.all_input_nodes}
-    dead: dict[Node, list[str]] = {}
-    for behind, node in last.items():
-        if behind.op != "get_attr":
-            dead.setdefault(node, []).append(behind.name)
-    args: list[str] = []
-    lines: list[str] = []
-    for node in nodes:
-        if node.op == "placeholder":
-            args.append(node.name)
-        elif node.op == "get_attr":
-            space[node.name] = getattr(module, str(node.target))
-        elif node.op == "output":
-            lines.append(f"    return {_text(node.args[0])}")
-        else:
-            called = _called(node, space)
-            named = "".join(f", {key}={_text(value)}" for key, value in node.kwargs.items())
-            given = ", ".join(map(_text, node.args))
-            text = f"{called}({given}{named if given else named[2:]})"
-            if node.target is operator.getitem:
-                text = f"{_text(node.args[0])}[{_text(node.args[1])}]"
-            freed = "".join(f"{n} = " for n in dead.get(node, ()) if n != node.name)
-            lines.append(f"    {node.name} = {text}")
-            if freed:
-                lines[-1] += f"; {freed}None"
-    head = f"def kernel({', '.join(args)}):  # {name}"
-    return "\n".join([head, *lines]) + "\n", space
+    space: dict[str, Any] = {"device": torch.device, "torch": torch}
+    space |= {"inf": float("inf"), "nan": float("nan")}
+    returned = _result_text(recorder, made, space)
+    last: dict[_Variable, int] = {}
+    needed = {_Variable(text) for text in re.findall(r"\b\w+\b", returned)}
+    lines: list[tuple[int, _Line]] = []
+    for k, line in reversed(list(enumerate(recorder.lines))):
+        if line.is_mutable or line.func is _CALL or needed.intersection(line.made):
+            read = set(line.read())
+            for variable in read - needed:
+                last[variable] = k
+            needed |= read
+            lines.insert(0, (k, line))
+    text = [f"def kernel({', '.join(map(str, recorder.arguments))}):  # {name}"]
+    for k, line in lines:
+        called = re.sub(r"\W", "_", str(line.func).removesuffix(".default"))
+        space[called] = line.func
+        named = [f"{key}={x!r}" for key, x in line.named.items()]
+        given = ", ".join([*map(repr, line.args), *named])
+        freed = [f"{v} = " for v in last if last[v] == k and v not in recorder.constants]
+        end = f"; {''.join(freed)}None" if freed else ""
+        text.append(f"    {', '.join(map(str, line.made))} = {called}({given}){end}")
+    space |= {str(variable): x for variable, x in recorder.constants.items()}
+    return "\n".join([*text, f"    return {returned}"]) + "\n", space
 
 
-def _called(node: Node, space: dict[str, Any]) -> str:
-    target: Any = node.target
-    plain = re.sub(r"\W", "_", str(target).removesuffix(".default"))
-    space[plain] = target._op if isinstance(target, torch._ops.OpOverload) else target
-    return plain
-
-
-def _text(x: Any) -> str:
-    if isinstance(x, Node):
-        return x.name
-    if isinstance(x, list | tuple):
-        inside = ", ".join(map(_text, x))
-        if isinstance(x, list):
-            return f"[{inside}]"
-        return f"({inside}{',' * (len(x) == 1)})"
-    if isinstance(x, torch.device):
-        return f"device({str(x)!r})"
-    return repr(x)
+def _result_text(recorder: _Recorder, made: Any, space: dict[str, Any]) -> str:
+    """Return the expression of a kernel's results; a constant is copied."""
+    if isinstance(made, Tensor):
+        variable = recorder.variable(made)
+        if variable not in recorder.constants:
+            return str(variable)
+        space["aten_clone"] = _ATEN.clone.default
+        return f"aten_clone({variable})"
+    return f"({''.join(_result_text(recorder, x, space) + ', ' for x in made)})"

@@ -64,14 +64,14 @@ def make_engine(device: str | None, *, compiled: bool) -> Engine:
         return torch.zeros(shape, dtype=TORCH[dtype], device=here)
 
     def fresh(shape: tuple[int, ...], dtype: str, fill: float = 0) -> Callable[[], Tensor]:
-        value = np.asarray(fill, NUMPY[dtype])
-        return lambda: to_device(np.full(shape, value))
+        made = to_device(np.full(shape, np.asarray(fill, NUMPY[dtype])))
+        return made.clone
 
     def to_device(array: Any) -> Tensor:
         """Copy an array of the host or a tensor to new memory of the device."""
         if isinstance(array, Tensor):
             return array.to(here, copy=True)
-        return from_numpy(np.array(jax_engine.storable(np.asarray(array)))).to(here)
+        return from_numpy(np.array(jax_engine.storable(np.asarray(array)), order="C")).to(here)
 
     def compile_kernel(
         kernel: Any, f: Callable[..., Any], taken: tuple[int, ...], bound: Any

@@ -1,0 +1,325 @@
+"""Programs whose kernels PyTorch runs: values, ownership of memory, settings outside, options and messages."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.reinforce import reinforce
+from tests.unit.checks import Expected
+from timerl_nb.base.errors import OptionError
+from timerl_nb.compiler.ir.random_bits import GENERATORS
+from timerl_nb.compiler.ir.reference.evaluation_rules import RULES
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.runtime.engine import named
+
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: make torch-env, and run .venv-torch/bin/pytest"
+)
+pytestmark = pytest.mark.torch
+
+TORCH = trl.Options(backend="torch")
+
+
+def run(ctx: trl.Context, bounds: Any, **options: Any) -> trl.Result:
+    return ctx.compile(bounds, trl.Options(backend="torch", **options)).execute(
+        seed=3, progress=False
+    )
+
+
+def test_reinforce_has_the_curve_of_jax() -> None:
+    ctx = reinforce(window=5)
+    bounds = {"B": 16, "I": 20, "T": 30}
+    program = ctx.compile(bounds, TORCH)
+    assert program.executable.how == "interpreted by PyTorch on cpu"
+    own = program.execute(seed=1, progress=False)
+    jax = program.with_options(backend="jax", executor="interpret").execute(seed=1, progress=False)
+    np.testing.assert_allclose(own["return"], jax["return"], rtol=1e-5)
+    for name, value in jax.parameters.items():
+        np.testing.assert_allclose(own.parameters[name], value, rtol=2e-3, atol=2e-4)
+    assert own.memory.peak == jax.memory.peak
+
+
+def test_the_text_of_a_kernel_is_its_program() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.uniform(domain=(t,))
+        ctx.output("y", (x * 2.0 + 1.0).tanh())
+    program = ctx.compile({T: 4}, TORCH)
+    program.execute(progress=False)
+    text = str(program.executable)
+    assert "aten_tanh(" in text and "def kernel(" in text
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_bits_are_those_of_the_reference_on_every_device(generator: str) -> None:
+    """A GPU computes the bits by signed words; here the CPU computes them in this way, too."""
+    torch_random = importlib.import_module("timerl_nb.runtime.torch_backend.torch_random")
+    far = 2**31 + 5
+    with trl.Context("b", "t") as ctx:
+        (b, B), (t, T) = ctx.dims
+        ctx.output("u", trl.random.bits((3,), domain=(b, t)))
+    pdg = ctx.pdg()
+    (op,) = (op for op in pdg if op.kind == "rng")
+    op = replace(op, attrs=replace(op.attrs, generator=generator))
+    for seed in (0, 12345, 2**63 + 17):
+        for point in ((0, 0), (3, 7), (far, 2**32 - 1)):
+            words = tuple(np.array([w & 0xFFFFFFFF], np.uint32) for w in (seed >> 32, seed))
+            at = dict(zip(op.attrs.dims, point, strict=True))
+            scope = torch_random.TorchScope({}, at, words, lambda n: n, lambda n: False)
+            found = torch_random.bits_of(scope, op).view(torch.int32).numpy().view(np.uint32)
+            reference = Reference(pdg, {"B": 1, "T": 1}, seed=seed)
+            want = RULES["rng"](reference, op, (), at)
+            np.testing.assert_array_equal(found, want)
+
+
+# --- ownership -----------------------------------------------------------------------------------
+
+
+def test_results_share_no_memory() -> None:
+    own = named("torch").own
+    x = torch.arange(6.0).reshape(2, 3)
+    made = own([x, x.t(), x[0], torch.ones(3).expand(2, 3)])
+    pointers = {one.untyped_storage().data_ptr() for one in made}
+    assert len(pointers) == 4
+    assert all(one.is_contiguous() for one in made)
+    assert all(one.untyped_storage().nbytes() == one.numel() * 4 for one in made)
+
+
+def test_a_function_may_keep_its_arguments() -> None:
+    kept: list[np.ndarray] = []
+
+    def keep(x: np.ndarray) -> np.ndarray:
+        kept.append(x)
+        return np.zeros((), np.float32)
+
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        x = trl.tensor((), domain=(i, t))
+        x[i, 0] = trl.value(i).cast("f32")
+        x[i, t + 1] = x[i, t] + 1.0
+        y = trl.udf(keep, x[i, 0:T].sum(axis=0), out=((), "f32"))
+        ctx.output("x", x + y)
+    run(ctx, {"I": 3, "T": 4})
+    copies = [np.array(x) for x in kept]
+    run(ctx, {"I": 3, "T": 4})
+    for before, after in zip(copies, kept, strict=False):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_a_constant_is_a_result_of_its_own() -> None:
+    given = np.arange(3, dtype=np.float32)
+    with trl.Context("i") as ctx:
+        ((i, I),) = ctx.dims
+        x = trl.tensor((3,), domain=(i,))
+        x[0] = trl.constant(given)
+        x[i + 1] = x[i] + 1.0
+        ctx.output("x", x)
+    for donate in (True, False):
+        result = run(ctx, {"I": 4}, donate=donate, vectorize=False)
+        np.testing.assert_array_equal(result["x"], given + np.arange(4)[:, None])
+    np.testing.assert_array_equal(given, np.arange(3))
+
+
+# --- settings outside ----------------------------------------------------------------------------
+
+
+def count() -> trl.Context:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.tensor((), domain=(t,))
+        x[0] = 1.0
+        x[t + 1] = x[t] * 0.5 + trl.random.uniform(domain=(t,))
+        ctx.output("x", x)
+    return ctx
+
+
+def _default_dtype() -> Callable[[], None]:
+    torch.set_default_dtype(torch.float64)
+    return lambda: torch.set_default_dtype(torch.float32)
+
+
+def _default_device() -> Callable[[], None]:
+    torch.set_default_device("meta")
+    return lambda: torch.set_default_device("cpu")
+
+
+def _threads() -> Callable[[], None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+
+    def restore() -> None:
+        assert torch.get_num_threads() == 3
+        torch.set_num_threads(before)
+
+    return restore
+
+
+@pytest.mark.parametrize("change", [_default_dtype, _default_device, _threads])
+def test_settings_of_the_user_do_not_matter(change: Callable[[], Callable[[], None]]) -> None:
+    want = run(count(), {"T": 6})["x"]
+    restore = change()
+    try:
+        found = run(count(), {"T": 6})["x"]
+    finally:
+        restore()
+    np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+def test_gradient_modes_do_not_matter(mode: Any) -> None:
+    want = run(count(), {"T": 6})["x"]
+    with mode():
+        np.testing.assert_array_equal(run(count(), {"T": 6})["x"], want)
+    program = count().compile({"T": 6}, TORCH)
+    program.execute(seed=3, progress=False)  # traced outside, and run inside
+    with mode():
+        np.testing.assert_array_equal(program.execute(seed=3, progress=False)["x"], want)
+
+
+def test_two_programs_run_at_once() -> None:
+    want, found = run(count(), {"T": 40})["x"], dict[int, Any]()
+
+    def work(k: int) -> None:
+        found[k] = run(count(), {"T": 40})["x"]
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k in range(4):
+        np.testing.assert_array_equal(found[k], want)
+
+
+# --- user functions ------------------------------------------------------------------------------
+
+
+def test_jax_functions_run_inside_a_kernel() -> None:
+    given = np.arange(12, dtype=np.float32).reshape(4, 3)
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.data(given, domain=t)
+        ctx.output("y", trl.jaxed(lambda x: jnp.cumsum(x) * 2.0, x, out=((3,), "f32")))
+    np.testing.assert_allclose(run(ctx, {"T": 4})["y"], np.cumsum(given, 1) * 2)
+
+
+def test_tensors_are_data_and_results_of_functions() -> None:
+    given = torch.arange(4.0)
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.data(given, domain=t)
+        y = trl.udf(lambda x: torch.tensor(float(x)) * 2, x, out=((), "f32"))
+        ctx.output("y", y)
+    np.testing.assert_array_equal(run(ctx, {"T": 4})["y"], [0, 2, 4, 6])
+
+
+# --- edge cases of operations --------------------------------------------------------------------
+
+
+def test_scans_of_any_length() -> None:
+    for n in (0, 1, 5, 1000):
+        xs = np.linspace(-1, 1, 1000, dtype=np.float32)
+        with trl.Context("t") as ctx:
+            ((t, T),) = ctx.dims
+            x = trl.data(xs, domain=t)
+            y = trl.tensor((), domain=(t,))
+            y[0] = x[0]
+            y[t + 1] = y[t] * 0.9 + x[t + 1]
+            ctx.output("y", y)
+        if not n:
+            continue
+        want = np.zeros(n, np.float32)
+        for k in range(n):
+            want[k] = xs[k] + (np.float32(0.9) * want[k - 1] if k else 0)
+        np.testing.assert_allclose(run(ctx, {"T": n})["y"], want, rtol=1e-5, atol=1e-6)
+
+
+def test_integers_wrap_and_divide_as_the_reference() -> None:
+    low = np.iinfo(np.int32).min
+    x = np.array([low, low, 7, -7, 5, 0, 3, -1], np.int32)
+    y = np.array([-1, 0, 2, 2, 0, 0, -2, -3], np.int32)
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        a, b = trl.data(x, domain=t), trl.data(y, domain=t)
+        ctx.output("floor", a // b)
+        ctx.output("mod", a % b)
+        ctx.output("pow", a**b)
+        ctx.output("least", (a.cast("u32") < b.cast("u32")).cast("i32"))
+        ctx.output("max", trl.max(a.cast("u32"), b.cast("u32")))
+    found = run(ctx, {"T": 8})
+    Expected(ctx.pdg(), {"T": 8}, 3).assert_same(found, "PyTorch")
+
+
+# --- options and messages ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"executor": "xla"},
+        {"devices": 2},
+        {"fuse_iterations": 2},
+        {"tile": "auto"},
+        {"tile_kernel": True},
+        {"tune": True},
+    ],
+)
+def test_options_of_xla_are_refused_by_name(option: dict[str, Any]) -> None:
+    (name,) = option
+    with pytest.raises(OptionError, match=rf"{name}=.* and backend='torch'"):
+        trl.Options(backend="torch", **option)
+
+
+def test_options_of_torch_need_torch() -> None:
+    with pytest.raises(OptionError, match="torch_compile=True and backend='jax'"):
+        trl.Options(torch_compile=True)
+    with pytest.raises(OptionError, match="device='cuda' and backend='jax'"):
+        trl.Options(device="cuda")
+
+
+def test_a_missing_gpu_is_reported() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("PyTorch finds a GPU")
+    with pytest.raises(OptionError, match="PyTorch finds no GPU"):
+        count().compile({"T": 3}, trl.Options(backend="torch", device="cuda")).executable  # noqa: B018
+
+
+def test_the_library_is_imported_only_on_demand() -> None:
+    code = """if True:
+        import sys
+        import timerl_nb as trl
+        with trl.Context("t") as ctx:
+            ((t, T),) = ctx.dims
+            ctx.output("x", trl.value(t))
+        ctx.compile({T: 3}).execute(progress=False)
+        assert "torch" not in sys.modules
+        ctx.compile({T: 3}, trl.Options(backend="torch")).execute(progress=False)
+        assert "torch" in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def _in_child(pipe: Any) -> None:
+    pipe.send(run(count(), {"T": 5})["x"].tolist())
+
+
+def test_a_new_process_runs_after_a_first_run() -> None:
+    want = run(count(), {"T": 5})["x"].tolist()
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_in_child, args=(theirs,))
+    child.start()
+    assert ours.recv() == want
+    child.join()
