@@ -12,7 +12,7 @@ _CHECK = Options.__post_init__
 def use_engine(name: str) -> None:
     """Let programs that the interpreter would run with JAX use another engine.
 
-    Programs with options that only JAX has are unchanged. A test that names its backend keeps it.
+    Programs with options that only JAX has use JAX.
     """
     if name == "jax":
         return
@@ -26,8 +26,9 @@ def use_engine(name: str) -> None:
             options.tune,
         )
         executor = options.executor or os.environ.get("TIMERL_EXECUTOR", "xla")
-        if executor == "interpret" and options.backend == "jax" and not any(needs_jax):
-            object.__setattr__(options, "backend", name)
+        backend = name if executor == "interpret" and not any(needs_jax) else "jax"
+        object.__setattr__(options, "backend", backend)
+        if backend == name:
             object.__setattr__(options, "executor", None)
         _CHECK(options)
 

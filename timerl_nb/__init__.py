@@ -111,12 +111,15 @@ _LATER = {
     "collect": "timerl_nb.collecting:collect",
     "compose": "timerl_nb.compose",
     "datasets": "timerl_nb.datasets",
+    "exchange": "timerl_nb.exchange",
+    "from_torch": "timerl_nb.exchange:from_torch",
     "kernel": "timerl_nb.streams:kernel",
     "policies": "timerl_nb.collecting.policies.ready_policies",
     "replay": "timerl_nb.replay",
     "Replay": "timerl_nb.replay:Replay",
     "scope": "timerl_nb.scope",
     "streams": "timerl_nb.streams",
+    "to_torch": "timerl_nb.exchange:to_torch",
 }
 __all__ += list(_LATER)
 

@@ -17,6 +17,7 @@ ENVIRONMENT: Final = {
     "TIMERL_PROGRESS": "0 switches off all progress bars",
     "TIMERL_EXECUTOR": "the executor, unless an option names one: `xla` or `interpret`",
     "TIMERL_CACHE": "the folder for compiled XLA programs; 0 disables it",
+    "CXX": "the C++ compiler for `torch_compile`; without it, the usual ones are tried",
     "XLA_FLAGS": "settings of XLA; programs compiled under other settings are not loaded",
     "XDG_CACHE_HOME": "the folder of all caches, `~/.cache` by default; ours is `timerl-nb` in it",
 }
@@ -27,6 +28,11 @@ _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 def progress_by_default() -> bool:
     """Whether `execute` shows a progress bar by default."""
     return os.environ.get("TIMERL_PROGRESS", "1") != "0"
+
+
+def cxx_compiler() -> str:
+    """Return the C++ compiler that the user has named, or ""."""
+    return os.environ.get("CXX", "")
 
 
 def xla_flags() -> str:

@@ -178,12 +178,13 @@ class _Variable:
 
 @dataclass(frozen=True)
 class _Line:
-    """Call of an operator in the text of a kernel."""
+    """Call of an operator in the text of a kernel; `several` if it returns a list."""
 
     made: Sequence[_Variable]
     func: Any
     args: tuple[Any, ...]
     named: dict[str, Any]
+    several: bool
 
     @property
     def is_mutable(self) -> bool:
@@ -240,7 +241,7 @@ class _Recorder(TorchDispatchMode):
         results = list(made) if isinstance(made, tuple | list) else [made]
         self._alive += results
         self.largest = max(self.largest, *(x.numel() for x in results))
-        if len(results) == 1 and self._is_same(func, args[0], results[0]):
+        if not isinstance(made, tuple | list) and self._is_same(func, args[0], results[0]):
             self._names[id(results[0])] = self._names[id(args[0])]
             return
         line = _Line(
@@ -248,6 +249,7 @@ class _Recorder(TorchDispatchMode):
             func,
             tuple(map(self._renamed, args)),
             {key: self._renamed(x) for key, x in named.items()},
+            isinstance(made, tuple | list),
         )
         key = (func, repr(line.args), repr(line.named))
         variables = line.made
@@ -363,7 +365,8 @@ def _write_source(recorder: _Recorder, made: Any, name: str) -> tuple[str, dict[
         given = ", ".join([*map(repr, line.args), *named])
         freed = [f"{v} = " for v in last if last[v] == k and v not in recorder.constants]
         end = f"; {''.join(freed)}None" if freed else ""
-        text.append(f"    {', '.join(map(str, line.made))} = {called}({given}){end}")
+        made_here = ", ".join(map(str, line.made)) + "," * line.several
+        text.append(f"    {made_here} = {called}({given}){end}")
     space |= {str(variable): x for variable, x in recorder.constants.items()}
     return "\n".join([*text, f"    return {returned}"]) + "\n", space
 

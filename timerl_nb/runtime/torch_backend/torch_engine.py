@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from timerl_nb.base.errors import OptionError
+from timerl_nb.base.options import cxx_compiler
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.runtime.engine import Engine
 from timerl_nb.runtime.jax_backend import jax_engine
@@ -129,8 +129,8 @@ def _checked_device(name: str) -> str:
 
 
 def _has_compiler() -> bool:
-    named = os.environ.get("CXX")
-    return any(shutil.which(one) for one in ([named] if named else ["g++", "clang++", "c++"]))
+    usual = (cxx_compiler(),) if cxx_compiler() else ("g++", "clang++", "c++")
+    return any(map(shutil.which, usual))
 
 
 def _to_numpy(x: Any) -> Any:
