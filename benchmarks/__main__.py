@@ -19,6 +19,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "collect": "collecting:main",
     "compose": "replay.composing:main",
     "datasets": "datasets:main",
+    "engines": "compiler.engines:main",
     "full": "training.report:full",
     "grain": "compiler.grain:main",
     "learning": "training.learning:main",

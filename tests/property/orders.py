@@ -123,4 +123,4 @@ def shuffled(program: Program, random: Random) -> tuple[Executable, int]:
         parts += [Deallocate(name, tuple(map(const, p))) for name, p in ends.get(k, {})]
     ast = Ast(Sequence(tuple(parts)), program.ast.names, program.ast.values)
     kept = sum(stores[op_id, out].nbytes for op_id, out, _ in graph.kept & graph.makers.keys())
-    return Executable(program.fused, ast, plan), kept
+    return Executable(program.fused, ast, plan, engine=program.executable.engine), kept

@@ -200,4 +200,5 @@ def _swapped(program: Program, swaps: Swaps, executor: str) -> Executable:
     plan = program.memory.with_swaps(swaps)
     tree, lives = program.schedule.tree, plan.lifetimes.values()
     ast = build_ast(plan.constraints, tree, lives, plan.bounds, plan.names, swaps)
-    return Executable(plan.pdg, ast, plan, executor)
+    engine = program.executable.engine if executor == "interpret" else None
+    return Executable(plan.pdg, ast, plan, executor, engine=engine)
