@@ -136,6 +136,12 @@ def load_into(
     """
     torch = _torch()
     given = dict(_paired(module, parameters, names))
+    unused = () if names is not None else sorted(set(parameters) - set(given))
+    if unused:
+        raise ShapeError(
+            f"the module has no parameter for {unused[0]!r}.",
+            hint="pass names=, with the name of each parameter of the module that is to be loaded.",
+        )
     state = {}
     for name, (own, transposed) in given.items():
         array = np.asarray(parameters[own])
