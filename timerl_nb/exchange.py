@@ -176,7 +176,7 @@ def read_from(module: Any, names: Mapping[str, str] | None = None) -> dict[str, 
     state = module.state_dict()
     mine = {name: name for name in state} if names is None else names
     found: dict[str, Array] = {}
-    for name, (own, transposed) in _paired(module, {own: None for own in mine.values()}, mine):
+    for name, (own, transposed) in _paired(module, dict.fromkeys(mine.values()), mine):
         array = np.array(from_torch(state[name]))
         found[own] = np.ascontiguousarray(array.T) if transposed else array
     return found

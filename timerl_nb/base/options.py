@@ -180,7 +180,9 @@ class Options:
         if self.backend == "torch":
             self._check_torch()
         elif self.device is not None:
-            raise _together("device", self.device, "jax", "call jax.config.update('jax_default_device', ...)")
+            raise _together(
+                "device", self.device, "jax", "call jax.config.update('jax_default_device', ...)"
+            )
         elif self.torch_compile:
             raise _together("torch_compile", True, "jax", 'pass backend="torch", too')
         if self.executor is None:

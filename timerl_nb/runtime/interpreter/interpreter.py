@@ -200,7 +200,9 @@ class Run:
 
     def _finish_iteration(self) -> None:
         values = [value for store in self._learning for value in store.values()]
-        self.executable.engine.wait([values, [next(reversed(store.values()), None) for store in self._shown]])
+        self.executable.engine.wait(
+            [values, [next(reversed(store.values()), None) for store in self._shown]]
+        )
         self._learned = {id(value): weakref.ref(value) for value in values}
         assert self._progress is not None
         self._progress()
@@ -315,7 +317,9 @@ class Run:
         if self.executable.plan.swaps.all:
             state = self.state(turn, cut, cuts.live(cut))
             return lambda: state
-        held = self.executable.engine.copy_stores({t: dict(store) for t, store in self._stores.items() if store})
+        held = self.executable.engine.copy_stores(
+            {t: dict(store) for t, store in self._stores.items() if store}
+        )
 
         def make_state() -> RunState:
             live = cuts.live(cut).items()
@@ -390,7 +394,9 @@ class Run:
         """Measure all kernels from now on, running them synchronously; None ends the measurement."""
         for op_id, kernel in self.executable.kernels.items():
             plain = self._kernel(kernel)
-            self._space[f"kernel_{op_id}"] = plain if watch is None else watch.wrap(plain, self.executable.engine.wait)
+            self._space[f"kernel_{op_id}"] = (
+                plain if watch is None else watch.wrap(plain, self.executable.engine.wait)
+            )
 
     def _kernel(self, kernel: Kernel) -> Callable[..., Any]:
         """Return the function of a kernel, with NaN checks or a recorder if enabled."""

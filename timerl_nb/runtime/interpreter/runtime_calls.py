@@ -14,8 +14,8 @@ from timerl_nb.compiler.ir.host.host_functions import Host
 from timerl_nb.compiler.ir.host.iteration_io import is_handed_out
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
-from timerl_nb.runtime.interpreter.swap_transfers import Transfers
 from timerl_nb.runtime.engine import Engine
+from timerl_nb.runtime.interpreter.swap_transfers import Transfers
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.nan_search import check_host
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
@@ -93,8 +93,7 @@ class RuntimeCalls:
         self._report_event(begun)
 
     def gather(
-        self,
-        points: Sequence[Any], lengths: tuple[int, ...], shape: tuple[int, ...], dtype: str
+        self, points: Sequence[Any], lengths: tuple[int, ...], shape: tuple[int, ...], dtype: str
     ) -> np.ndarray[Any, Any]:
         none = np.zeros(shape, NUMPY[dtype])
         values = [none if x is None else self._engine.to_numpy(x) for x in points]

@@ -60,7 +60,7 @@ def _own(results: Sequence[JaxArray]) -> list[JaxArray]:
     return list(results)  # the results of an XLA program share no memory
 
 
-def _accumulate(reduce: str, accumulator: JaxArray, value: JaxArray, owned: bool) -> JaxArray:  # noqa: FBT001
+def _accumulate(reduce: str, accumulator: JaxArray, value: JaxArray, owned: bool) -> JaxArray:
     return COMBINE[reduce](accumulator, value)  # in place if the accumulator is donated
 
 

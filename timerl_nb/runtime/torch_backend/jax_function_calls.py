@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-import jax.numpy as jnp
 import numpy as np
 import torch
 
@@ -34,7 +33,9 @@ _NUMBERS: Final = count()
 
 _LIBRARY: Final = torch.library.Library("timerl_nb", "DEF")
 _LIBRARY.define("call(Tensor[] args, int number) -> Tensor")
-_LIBRARY.define("linear_scan(Tensor factor, Tensor term, int axis, bool reverse, bool restarts) -> Tensor")
+_LIBRARY.define(
+    "linear_scan(Tensor factor, Tensor term, int axis, bool reverse, bool restarts) -> Tensor"
+)
 
 
 def _call(args: Sequence[Tensor], number: int) -> Tensor:
@@ -45,9 +46,7 @@ _LIBRARY.impl("call", _call, "CompositeExplicitAutograd")
 _LIBRARY.impl("linear_scan", scan_in_order, "CompositeExplicitAutograd")
 
 
-def evaluate_jax_function(
-    scope: TorchScope, op: Op, args: Sequence[Tensor], sizes: Any
-) -> Tensor:
+def evaluate_jax_function(scope: TorchScope, op: Op, args: Sequence[Tensor], sizes: Any) -> Tensor:
     """Return one result of a user function."""
     attrs: JaxedAttrs = op.attrs
     shape, dtypes = scope.shape(op.shape), [NUMPY[dtype] for dtype in attrs.takes]
@@ -73,5 +72,5 @@ def evaluate_jax_function(
 def _to_jax(x: Tensor) -> Any:
     x = x.detach().contiguous().cpu()
     if x.dtype is torch.bfloat16:
-        return jnp.asarray(x.view(torch.int16).numpy().view(NUMPY["bf16"]))
-    return jnp.asarray(x.numpy())
+        return backend.to_device(x.view(torch.int16).numpy().view(NUMPY["bf16"]))
+    return backend.to_device(x.numpy())

@@ -29,7 +29,19 @@ from timerl_nb.runtime.torch_backend.torch_scope import Tensor
 _ATEN: Final = torch.ops.aten
 _CALL: Final = torch.ops.timerl_nb.call.default
 _LAYOUT: Final = frozenset(
-    "view _unsafe_view reshape expand permute detach alias squeeze t to contiguous".split()
+    [
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "expand",
+        "permute",
+        "detach",
+        "alias",
+        "squeeze",
+        "t",
+        "to",
+        "contiguous",
+    ]
 )
 _SMALL: Final = 1 << 14  # elements of a tensor that a second thread does not make faster
 _MOST_CACHED: Final = 1 << 12  # coordinates whose tensors are kept
@@ -88,9 +100,7 @@ class TracedKernel:
         compiled: Whether inductor compiles each trace.
     """
 
-    def __init__(
-        self, kernel: Any, f: Callable[..., Any], device: str, *, compiled: bool
-    ) -> None:
+    def __init__(self, kernel: Any, f: Callable[..., Any], device: str, *, compiled: bool) -> None:
         self._f, self._device, self._compiled = f, device, compiled
         self._id = kernel.op.id
         self._draws = make_draws(kernel, device) if kernel.needs_seed else None
@@ -126,7 +136,9 @@ class TracedKernel:
         with _TRACING:
             if key not in self._traces:
                 f = partial(_call_unflattened, self._f, drawn, count, groups)
-                self._traces[key] = Trace(f, flat, f"kernel_{self._id} {self._name}", compiled=self._compiled)
+                self._traces[key] = Trace(
+                    f, flat, f"kernel_{self._id} {self._name}", compiled=self._compiled
+                )
         return self._traces[key]
 
     def _cache_size(self) -> int:
@@ -221,9 +233,7 @@ class _Recorder(TorchDispatchMode):
         self._constants: dict[int, _Variable] = {}
         self._known: dict[Any, Any] = {}
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
         made = func(*args, **named)
         tensors = [x for x in _flat((args, named)) if isinstance(x, Tensor)]

@@ -1,42 +1,20 @@
-"""PyTorch as the engine of interpreted programs: arrays, devices, and messages about the installation."""
+"""PyTorch as the engine of interpreted programs: arrays and devices."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
+import torch
 
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.options import cxx_compiler
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.runtime.engine import Engine
 from timerl_nb.runtime.jax_backend import jax_engine
-
-_OLDEST: Final = (2, 9)
-_INSTALL: Final = 'run `pip install "timerl-nb[torch]"`, or leave out backend.'
-
-try:
-    import torch
-
-    VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-except ImportError as error:
-    missing = getattr(error, "name", None) == "torch"
-    raise OptionError(
-        "PyTorch is not installed." if missing else f"PyTorch cannot be loaded: {error}",
-        hint=_INSTALL
-        if missing
-        else "install PyTorch with its dependencies: `pip install torch`; its usual build for Linux also needs "
-        "NVIDIA's libraries.",
-    ) from None
-if VERSION < _OLDEST:
-    raise OptionError(
-        f"PyTorch {torch.__version__} is too old: backend='torch' needs {'.'.join(map(str, _OLDEST))}.",
-        hint='run `pip install --upgrade "timerl-nb[torch]"`.',
-    )
-
 from timerl_nb.runtime.torch_backend import kernel_tracing, torch_positions, torch_rules, torch_sums
 from timerl_nb.runtime.torch_backend.torch_scope import (
     TORCH,
@@ -123,7 +101,7 @@ def _checked_device(name: str) -> str:
     if not torch.cuda.is_available():
         raise OptionError(
             f"device={name!r} is not available: PyTorch finds no GPU.",
-            hint='leave out device, or install a driver and a build of PyTorch for CUDA.',
+            hint="leave out device, or install a driver and a build of PyTorch for CUDA.",
         )
     return name
 

@@ -76,9 +76,7 @@ def gather(scope: TorchScope, op: Op, args: Sequence[Tensor], sizes: Any) -> Ten
     inside = (at >= 0) & (at < (n if length is None else length))
     position = at.clamp(0, n - 1)
     x = _permuted(x, a.left, [*both, a.axis, *mine])
-    grid = [
-        along(scope.arange(x.shape[axis]), axis, position.ndim) for axis in range(len(both))
-    ]
+    grid = [along(scope.arange(x.shape[axis]), axis, position.ndim) for axis in range(len(both))]
     found = take(x, [*grid, position])
     inside = inside.reshape(inside.shape + (1,) * len(mine))
     found = torch.where(inside, found, torch.zeros((), dtype=x.dtype, device=x.device))

@@ -112,7 +112,7 @@ class Word:
     def __ne__(self, other: object) -> Word:  # pyrefly: ignore[bad-override]
         return Word((self.bits != other).to(torch.int32))
 
-    __hash__ = None  # pyrefly: ignore[bad-override]
+    __hash__ = None
 
 
 @dataclass(frozen=True)
@@ -151,12 +151,12 @@ def bits_of(scope: TorchScope, op: Op) -> Tensor:
     if scope.endless in attrs.dims:
         k = attrs.dims.index(scope.endless)
         coords[k], far = _in_words(coords[k], words[2:])
-    stream = tuple(
+    high, low = (
         Word(_signed(np.array([w]), scope.device)) for w in random_bits.stream_words(attrs.stream)
     )
     elements = Word(scope.arange(prod(shape)).to(torch.int32))
     drawn = random_bits.bits(
-        seed, stream, coords, elements, prod(shape), generator=attrs.generator, far=far
+        seed, (high, low), coords, elements, prod(shape), generator=attrs.generator, far=far
     )
     return drawn.bits.expand(*lead, prod(shape)).reshape(*lead, *shape).view(torch.uint32)
 

@@ -22,7 +22,14 @@ from timerl_nb.runtime.torch_backend import torch_positions as positions
 from timerl_nb.runtime.torch_backend import torch_sums as sums
 from timerl_nb.runtime.torch_backend.jax_function_calls import evaluate_jax_function
 from timerl_nb.runtime.torch_backend.torch_random import draw
-from timerl_nb.runtime.torch_backend.torch_scope import NAMES, TORCH, Tensor, TorchScope, grid_of, take
+from timerl_nb.runtime.torch_backend.torch_scope import (
+    NAMES,
+    TORCH,
+    Tensor,
+    TorchScope,
+    grid_of,
+    take,
+)
 
 Rule = Callable[[TorchScope, Op, Sequence[Tensor], Any], Tensor]
 
@@ -54,7 +61,9 @@ def _const(scope: TorchScope, op: Op, args: Sequence[Tensor], sizes: Any) -> Ten
     for axis, d in enumerate(attrs.dims):
         at = grid[d] if d in grid else scope.value(sym(d))
         last = max(array.shape[axis] - 1, 0)  # values beyond a varying length are masked later
-        index.append(at.clamp(0, last) if isinstance(at, Tensor) else scope.number(min(max(at, 0), last)))
+        index.append(
+            at.clamp(0, last) if isinstance(at, Tensor) else scope.number(min(max(at, 0), last))
+        )
     if not array.numel():
         return array.new_zeros(scope.shape(op.shape))
     return take(array, index)
@@ -213,7 +222,25 @@ _MOVES: Final = frozenset(
 )
 # Kinds whose operands have a common type. PyTorch would ignore the types of operands without axes.
 _PROMOTED: Final = frozenset(
-    "add sub mul pow max2 min2 floordiv mod eq ne lt le and or xor shl shr".split()
+    [
+        "add",
+        "sub",
+        "mul",
+        "pow",
+        "max2",
+        "min2",
+        "floordiv",
+        "mod",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "and",
+        "or",
+        "xor",
+        "shl",
+        "shr",
+    ]
 )
 # Kinds without arithmetic in half precision.
 _AS_IT_IS: Final = frozenset(_MOVES | {"const", "data", "cast", "jaxed"})

@@ -43,7 +43,7 @@ _IN_PLACE: Final[Mapping[str, Callable[..., Tensor]]] = {
 _MOST_UNROLLED: Final = 16  # steps of a scan in the text of a kernel; a longer scan is one call
 
 
-def accumulate(reduce: str, accumulator: Tensor, value: Tensor, owned: bool) -> Tensor:  # noqa: FBT001
+def accumulate(reduce: str, accumulator: Tensor, value: Tensor, owned: bool) -> Tensor:
     """Add a value to an accumulator, in place if it is owned."""
     if owned and reduce in _IN_PLACE and accumulator.dtype is not torch.uint32:
         return _IN_PLACE[reduce](accumulator, value)
@@ -295,9 +295,7 @@ def linear_scan(scope: TorchScope, op: Op, args: Sequence[Tensor], sizes: Any) -
     return _run_scan(factor, term, attrs.axis, reverse=attrs.reverse, restarts=attrs.restarts)
 
 
-def _run_scan(
-    factor: Tensor, term: Tensor, axis: int, *, reverse: bool, restarts: bool
-) -> Tensor:
+def _run_scan(factor: Tensor, term: Tensor, axis: int, *, reverse: bool, restarts: bool) -> Tensor:
     """Evaluate a recurrence in order, in the text of the kernel if it is short."""
     if term.shape[axis] <= _MOST_UNROLLED:
         return scan_in_order(factor, term, axis, reverse, restarts)
@@ -308,8 +306,8 @@ def scan_in_order(
     factor: Tensor,
     term: Tensor,
     axis: int,
-    reverse: bool,  # noqa: FBT001
-    restarts: bool,  # noqa: FBT001
+    reverse: bool,
+    restarts: bool,
 ) -> Tensor:
     """Evaluate y[k] = factor[k] * y[k - 1] + term[k], step by step."""
     n = term.shape[axis]

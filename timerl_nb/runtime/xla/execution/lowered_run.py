@@ -419,7 +419,9 @@ class LoweredRun:
     def measure(self, watch: Stopwatch | None) -> None:
         """Measure all calls from now on, running them synchronously; None ends the measurement."""
         plain = self._plain
-        self._functions = plain if watch is None else tuple(watch.wrap(one, backend.wait) for one in plain)
+        self._functions = (
+            plain if watch is None else tuple(watch.wrap(one, backend.wait) for one in plain)
+        )
 
     def _record(self, recorder: Recorder) -> None:
         """Report calls and operations on the host to a recorder."""
