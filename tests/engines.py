@@ -1,12 +1,21 @@
-"""The engine of interpreted programs in a session of tests (`pytest --engine torch`)."""
+"""The engine of interpreted programs in a session of tests (`pytest --engine torch`).
+
+"poisoned" is PyTorch with every dead and every donated array overwritten: programs that read such an array give
+wrong results.
+"""
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from typing import Any
 
 from timerl_nb.base.options import Options
+from timerl_nb.runtime.interpreter.interpreter import Run
+from timerl_nb.runtime.interpreter.swap_transfers import SwapStore
 
 _CHECK = Options.__post_init__
+_NAMESPACE = Run._namespace
 
 
 def use_engine(name: str) -> None:
@@ -16,6 +25,8 @@ def use_engine(name: str) -> None:
     """
     if name == "jax":
         return
+    if name == "poisoned":
+        Run._namespace = _poisoned_namespace
 
     def check(options: Options) -> None:
         needs_jax = (
@@ -26,10 +37,55 @@ def use_engine(name: str) -> None:
             options.tune,
         )
         executor = options.executor or os.environ.get("TIMERL_EXECUTOR", "xla")
-        backend = name if executor == "interpret" and not any(needs_jax) else "jax"
+        backend = "torch" if executor == "interpret" and not any(needs_jax) else "jax"
         object.__setattr__(options, "backend", backend)
-        if backend == name:
+        if backend == "torch":
             object.__setattr__(options, "executor", None)
         _CHECK(options)
 
     Options.__post_init__ = check
+
+
+def poison(x: Any) -> None:
+    """Overwrite a tensor: with NaN, or with other integers."""
+    torch = import_module("torch")
+    if not isinstance(x, torch.Tensor):
+        return
+    with torch.inference_mode():
+        if x.is_floating_point():
+            x.fill_(float("nan"))
+        elif x.dtype is torch.uint32:
+            x.view(torch.int32).fill_(-(2**30))
+        else:
+            x.fill_(1)
+
+
+class _Poisoned(dict[Any, Any]):
+    """Store whose values are overwritten when they leave it, by deletion, donation or replacement."""
+
+    def __delitem__(self, key: Any) -> None:
+        poison(self[key])
+        super().__delitem__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        before = self.get(key)
+        if before is not None and before is not value:
+            poison(before)
+        super().__setitem__(key, value)
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        if key in self:
+            poison(self[key])
+        return super().pop(key, *default)
+
+
+def _poisoned_namespace(run: Any, code: Any) -> dict[str, Any]:
+    fresh = {
+        id(store): _Poisoned(store)
+        for store in run._stores.values()
+        if not isinstance(store, SwapStore | _Poisoned)
+    }
+    run._stores = {tensor: fresh.get(id(s), s) for tensor, s in run._stores.items()}
+    run._learning = [fresh.get(id(store), store) for store in run._learning]
+    run._shown = [fresh.get(id(store), store) for store in run._shown]
+    return _NAMESPACE(run, code)
