@@ -94,7 +94,6 @@ class Engine:
     device: Callable[[], Any]
 
 
-@cache
 def named(name: str, device: str | None = None, *, compiled: bool = False) -> Engine:
     """Return an engine, and import its library.
 
@@ -106,4 +105,9 @@ def named(name: str, device: str | None = None, *, compiled: bool = False) -> En
     Raises:
         OptionError: The library is missing, too old or unusable, or it has no such device.
     """
+    return _engine(name, device, compiled)
+
+
+@cache
+def _engine(name: str, device: str | None, compiled: bool) -> Engine:
     return import_module(_MODULES[name]).make_engine(device, compiled=compiled)

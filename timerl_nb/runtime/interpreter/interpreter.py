@@ -226,7 +226,7 @@ class Run:
                 values = {
                     p[0] if len(p) == 1 else p: engine.to_user(store.value(held, p))
                     for p in points
-                    if not engine.is_taken_over(dict.get(held, store.key(p)))
+                    if store.has_row(p) and not engine.is_taken_over(dict.get(held, store.key(p)))
                 }
             if values:
                 found.setdefault(store.name, {}).update(values)

@@ -280,6 +280,7 @@ def _kind(name: str, hint: Any, dims: tuple[str, ...]) -> tuple[Any, tuple[Any, 
         "incrementalize": ("blocks", dims),
         "tile": ("blocks", dims),
         "device_memory": ("bytes", ()),
+        "device": ("choice", (None, "cpu", "cuda")),
     }
     if name in special:
         return special[name]

@@ -151,6 +151,12 @@ class Store:
             return point
         return tuple(p for k, p in enumerate(point) if k != self.position)
 
+    def has_row(self, point: tuple[int, ...]) -> bool:
+        """Whether entries have a row for a point; rows that nothing reads are not stored."""
+        if not self.traits.has_rows:
+            return True
+        return 0 <= point[self.position] - self.first_row < self.size
+
     def value(self, held: Mapping[Any, Any], point: tuple[int, ...]) -> Any:
         """Return the value of a point from the store's contents."""
         found = held[self.key(point)]
