@@ -19,6 +19,7 @@ import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.checks import Expected
 from timerl_nb.base.errors import OptionError
+from timerl_nb.compiler.ir.operation_kinds import KINDS
 from timerl_nb.compiler.ir.random_bits import GENERATORS
 from timerl_nb.compiler.ir.reference.evaluation_rules import RULES
 from timerl_nb.compiler.ir.reference.evaluator import Reference
@@ -82,6 +83,12 @@ def test_bits_are_those_of_the_reference_on_every_device(generator: str) -> None
             reference = Reference(pdg, {"B": 1, "T": 1}, seed=seed)
             want = RULES["rng"](reference, op, (), at)
             np.testing.assert_array_equal(found, want)
+
+
+def test_each_kind_has_a_rule_or_a_reason() -> None:
+    rules = importlib.import_module("timerl_nb.runtime.torch_backend.torch_rules")
+    assert set(rules.RULES) | set(rules.NO_RULE) == set(KINDS)
+    assert not set(rules.RULES) & set(rules.NO_RULE)
 
 
 # --- ownership -----------------------------------------------------------------------------------

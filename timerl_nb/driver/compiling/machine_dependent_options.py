@@ -6,6 +6,7 @@ from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import Options
 from timerl_nb.compiler.memory.budget.budget_check import Planner
 from timerl_nb.driver.search.machine_constants import machine_here
+from timerl_nb.runtime.engine import named
 from timerl_nb.runtime.jax_backend.jax_engine import device_memory, is_accelerated
 from timerl_nb.runtime.xla.lowering.device_sharding import devices
 
@@ -61,9 +62,10 @@ def planner(options: Options, *, swap: bool = True, beyond: int = 0) -> Planner:
 
 
 def check_devices(options: Options) -> None:
-    """Refuse more devices than available.
+    """Refuse more devices than available, and engines that cannot be imported.
 
     Raises:
-        OptionError: there are fewer devices than requested.
+        OptionError: there are fewer devices than requested, or the engine is missing or unusable.
     """
+    named(options.backend, options.device, compiled=options.torch_compile)
     devices(options.devices)

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.runtime.torch_backend.jax_function_calls import CALLS
@@ -120,7 +121,9 @@ class TracedKernel:
         key = (*shape, *[(x.shape, x.dtype) for x in flat])
         trace = self._traces.get(key)
         if trace is None:
-            trace = self._trace(key, list(bits), len(coords), flat, groups)
+            trace, made = self._trace(key, list(bits), len(coords), flat, groups)
+            if made is not None:
+                return made
         with torch.inference_mode(), _ONE_THREAD if trace.is_small else nullcontext():
             return trace.run(*flat)
 
@@ -132,14 +135,16 @@ class TracedKernel:
 
     def _trace(
         self, key: Any, drawn: Sequence[int], count: int, flat: list[Tensor], groups: Any
-    ) -> Trace:
+    ) -> tuple[Trace, Any]:
+        """Return a new trace with the results of its run, or the one that another thread has made."""
         with _TRACING:
-            if key not in self._traces:
-                f = partial(_call_unflattened, self._f, drawn, count, groups)
-                self._traces[key] = Trace(
-                    f, flat, f"kernel_{self._id} {self._name}", compiled=self._compiled
-                )
-        return self._traces[key]
+            if key in self._traces:
+                return self._traces[key], None
+            f = partial(_call_unflattened, self._f, drawn, count, groups)
+            trace = Trace(f"kernel_{self._id} {self._name}")
+            made = trace.record(f, flat, compiled=self._compiled)
+            self._traces[key] = trace
+            return trace, made
 
     def _cache_size(self) -> int:
         """Return the number of compilations, as JAX's functions do."""
@@ -227,17 +232,19 @@ class _Recorder(TorchDispatchMode):
         self.largest = max([0, *(x.numel() for x in arguments)])
         self.constants: dict[_Variable, Tensor] = {}
         self.kept: list[Any] = []
-        self._alive: list[Any] = [*arguments]  # the keys below are addresses
+        self._kept: list[Tensor] = []
         self.arguments = [_Variable(f"x{k}") for k in range(len(arguments))]
-        self._names = {id(x): name for x, name in zip(arguments, self.arguments, strict=True)}
-        self._constants: dict[int, _Variable] = {}
+        self._names: Any = WeakTensorKeyDictionary()  # intermediate values are freed as in a run
+        for x, name in zip(arguments, self.arguments, strict=True):
+            self._names[x] = name
+        self._constants: Any = WeakTensorKeyDictionary()
         self._known: dict[Any, Any] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
         made = func(*args, **named)
         tensors = [x for x in _flat((args, named)) if isinstance(x, Tensor)]
-        if not any(id(x) in self._names for x in tensors) and func is not _CALL:
+        if not any(x in self._names for x in tensors) and func is not _CALL:
             return made
         if func is _ATEN._local_scalar_dense.default:
             raise ExecutionError(
@@ -249,10 +256,9 @@ class _Recorder(TorchDispatchMode):
 
     def _record(self, func: Any, args: Any, named: dict[str, Any], made: Any) -> None:
         results = list(made) if isinstance(made, tuple | list) else [made]
-        self._alive += results
         self.largest = max(self.largest, *(x.numel() for x in results))
         if not isinstance(made, tuple | list) and self._is_same(func, args[0], results[0]):
-            self._names[id(results[0])] = self._names[id(args[0])]
+            self._names[results[0]] = self._names[args[0]]
             return
         line = _Line(
             [_Variable(f"v{len(self.lines)}{'_' * k}") for k in range(len(results))],
@@ -275,14 +281,14 @@ class _Recorder(TorchDispatchMode):
         if func is _CALL:
             self.kept.append(CALLS[args[1]])
         for x, variable in zip(results, variables, strict=True):
-            self._names[id(x)] = variable
+            self._names[x] = variable
 
     def _is_same(self, func: Any, source: Any, made: Any) -> bool:
         """Whether a layout operation has no effect."""
         return (
             func._schema.name.removeprefix("aten::") in _LAYOUT
             and isinstance(source, Tensor)
-            and id(source) in self._names
+            and source in self._names
             and (source.shape, source.dtype, source.stride())
             == (made.shape, made.dtype, made.stride())
         )
@@ -297,13 +303,13 @@ class _Recorder(TorchDispatchMode):
 
     def variable(self, x: Tensor) -> _Variable:
         """Return the variable of a tensor; a new constant if it depends on no argument."""
-        if id(x) not in self._names and id(x) not in self._constants:
-            name = _Variable(f"c{len(self.constants)}")
-            self._alive.append(x)
+        if x in self._names:
+            return self._names[x]
+        if x not in self._constants:
+            self._constants[x] = name = _Variable(f"c{len(self.constants)}")
             self.constants[name] = x.contiguous()
-            self._constants[id(x)] = name
-            return name
-        return self._names.get(id(x)) or self._constants[id(x)]
+            self._kept.append(x)
+        return self._constants[x]
 
 
 def _flat(x: Any) -> Iterator[Any]:
@@ -319,6 +325,9 @@ def _flat(x: Any) -> Iterator[Any]:
 class Trace:
     """Program of a kernel for one combination of operand types.
 
+    Args:
+        name: Name in the text.
+
     Attributes:
         text: Its Python code. A variable is set to None after its last use.
         run: Function of the flat operands.
@@ -326,25 +335,37 @@ class Trace:
         reason: Reason why inductor could not compile it; "" otherwise.
     """
 
-    def __init__(
-        self, f: Callable[..., Any], flat: Sequence[Tensor], name: str, *, compiled: bool
-    ) -> None:
-        examples = [x.clone() for x in flat]  # tracing runs the kernel, which writes into blocks
-        with torch.inference_mode(), _lent(examples), _Recorder(examples) as recorder:
-            made = f(*examples)
+    run: Callable[..., Any]
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.text = self.reason = ""
+        self.is_small = False
+        self._kept: list[Any] = []
+
+    def record(
+        self, f: Callable[..., Any], flat: Sequence[Tensor], *, compiled: bool
+    ) -> Any:
+        """Run the function on operands, record the calls, and return the results."""
+        # one tensor may be given twice, but is another argument in each place
+        given = [x.view(x.shape) for x in flat]
+        examples = [x.clone() for x in flat] if compiled else []
+        with torch.inference_mode(), _lent(given), _Recorder(given) as recorder:
+            made = f(*given)
         self._kept, self.is_small = recorder.kept, recorder.largest <= _SMALL
-        self.text, space = _write_source(recorder, made, name)
+        self.text, space = _write_source(recorder, made, self._name)
         exec(self.text, space)
-        self.run: Callable[..., Any] = space["kernel"]
-        self.reason = ""
+        self.run = space["kernel"]
         if compiled:
             self._compile(space, examples)
+        return _with_constants_copied(recorder, made)
 
     def _compile(self, space: dict[str, Any], examples: Sequence[Tensor]) -> None:
         """Compile the program by inductor; keep the traced program if this fails."""
         try:
             compiled = torch.compile(space["kernel"], fullgraph=True, dynamic=False)
-            with torch.inference_mode():
+            threads = _ONE_THREAD if self.is_small else nullcontext()
+            with torch.inference_mode(), threads:  # other settings would compile again
                 compiled(*[x.clone() for x in examples])
         except Exception as error:
             self.reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
@@ -379,6 +400,14 @@ def _write_source(recorder: _Recorder, made: Any, name: str) -> tuple[str, dict[
         text.append(f"    {made_here} = {called}({given}){end}")
     space |= {str(variable): x for variable, x in recorder.constants.items()}
     return "\n".join([*text, f"    return {returned}"]) + "\n", space
+
+
+def _with_constants_copied(recorder: _Recorder, made: Any) -> Any:
+    """Return the results of a traced run; a constant is copied, as in the text."""
+    if isinstance(made, Tensor):
+        is_constant = recorder.variable(made) in recorder.constants
+        return made.clone(memory_format=torch.contiguous_format) if is_constant else made
+    return tuple(_with_constants_copied(recorder, x) for x in made)
 
 
 def _result_text(recorder: _Recorder, made: Any, space: dict[str, Any]) -> str:
