@@ -129,7 +129,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--some", action="store_true", help="of tests marked some_of, so many cases of each"
     )
-    parser.addoption("--engine", default="jax", help="of interpreted programs: jax, torch or poisoned")
+    parser.addoption(
+        "--engine", default="jax", help="of interpreted programs: jax, torch or poisoned"
+    )
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
 
 

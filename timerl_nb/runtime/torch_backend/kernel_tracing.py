@@ -343,9 +343,7 @@ class Trace:
         self.is_small = False
         self._kept: list[Any] = []
 
-    def record(
-        self, f: Callable[..., Any], flat: Sequence[Tensor], *, compiled: bool
-    ) -> Any:
+    def record(self, f: Callable[..., Any], flat: Sequence[Tensor], *, compiled: bool) -> Any:
         """Run the function on operands, record the calls, and return the results."""
         # one tensor may be given twice, but is another argument in each place
         given = [x.view(x.shape) for x in flat]
