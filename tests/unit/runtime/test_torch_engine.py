@@ -23,6 +23,7 @@ from timerl_nb.compiler.ir.operation_kinds import KINDS
 from timerl_nb.compiler.ir.random_bits import GENERATORS
 from timerl_nb.compiler.ir.reference.evaluation_rules import RULES
 from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.runtime import engine
 from timerl_nb.runtime.engine import named
 
 torch = pytest.importorskip(
@@ -89,6 +90,25 @@ def test_each_kind_has_a_rule_or_a_reason() -> None:
     rules = importlib.import_module("timerl_nb.runtime.torch_backend.torch_rules")
     assert set(rules.RULES) | set(rules.NO_RULE) == set(KINDS)
     assert not set(rules.RULES) & set(rules.NO_RULE)
+
+
+def test_a_kernel_that_inductor_refuses_runs_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **named: Any) -> Any:
+        raise RuntimeError("no such lowering\nmore lines")
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    monkeypatch.setenv("CXX", sys.executable)  # any program stands for a compiler
+    program = count().compile({"T": 6}, trl.Options(backend="torch", torch_compile=True))
+    found = program.execute(seed=3, progress=False)
+    np.testing.assert_array_equal(found["x"], run(count(), {"T": 6})["x"])
+    assert "# not compiled by inductor: RuntimeError: no such lowering\n" in str(program.executable)
+
+
+def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    engine._engine.cache_clear()
+    with pytest.raises(OptionError, match="needs a C\\+\\+ compiler"):
+        count().compile({"T": 6}, trl.Options(backend="torch", torch_compile=True))
 
 
 # --- ownership -----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from timerl_nb.base.errors import ExecutionError
+from timerl_nb.runtime.jax_backend.user_function_calls import first_line
 from timerl_nb.runtime.torch_backend.jax_function_calls import CALLS
 from timerl_nb.runtime.torch_backend.torch_random import make_draws
 from timerl_nb.runtime.torch_backend.torch_scope import Tensor
@@ -366,7 +367,8 @@ class Trace:
             with torch.inference_mode(), threads:  # other settings would compile again
                 compiled(*[x.clone() for x in examples])
         except Exception as error:
-            self.reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            self.reason = f"{type(error).__name__}: {first_line(error)}"
+            self.text = f"# not compiled by inductor: {self.reason}\n{self.text}"
         else:
             self.run = compiled
 
