@@ -16,6 +16,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import MissingPartError, ShapeError, one_of
 from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 
 _BFLOAT16 = NUMPY["bf16"]
 
@@ -212,3 +213,5 @@ def _torch() -> Any:
 
 
 __all__ = ["explain_copy", "from_torch", "load_into", "read_from", "to_torch"]
+
+__getattr__, __dir__ = _module_names("trl.exchange", lambda: __all__)

@@ -242,7 +242,6 @@ trl.random.rand(2)                    | trl.random.uniform
 trl.random.seed(0)                    | seed=0
 trl.algorithms.a2c                    | not written yet
 trl.algorithms.pppo                   | did you mean ppo
-trl.Options(backend="torch")          | no PyTorch backend
 trl.Options(precision="f64")          | jax_enable_x64
 trl.distributions.Categoric           | did you mean Categorical
 trl.env.mak                           | did you mean make

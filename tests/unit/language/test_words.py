@@ -466,6 +466,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("given", "otherwise"), "test_conditional"),
     "next": "test_learning: p.next",
     "collect": "test_collecting",
+    **dict.fromkeys(("from_torch", "to_torch"), "test_exchange"),
     "kernel": "test_streams",
     "backward": "test_autodiff",
     **dict.fromkeys(

@@ -18,6 +18,7 @@ PUBLIC = (
         "algorithms",
         "compose",
         "datasets",
+        "exchange",
         "distributions",
         "env",
         "logs",

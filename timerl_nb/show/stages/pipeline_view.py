@@ -250,11 +250,16 @@ def _others(option: Option) -> tuple[Any, ...]:
 # --- options -------------------------------------------------------------------------------------
 
 
+_OF_TORCH: Final = ("device", "torch_compile")  # JAX refuses them
+
+
 def options(given: Options, dims: tuple[str, ...]) -> tuple[Option, ...]:
     """Return all options with their values and choices."""
     docs, hints = option_docs(), get_type_hints(Options)
     found: list[Option] = []
     for field in fields(Options):
+        if field.name in _OF_TORCH:
+            continue
         kind, choices = _kind(field.name, hints[field.name], dims)
         default = None if field.default is MISSING else field.default
         value = getattr(given, field.name)
@@ -280,7 +285,7 @@ def _kind(name: str, hint: Any, dims: tuple[str, ...]) -> tuple[Any, tuple[Any, 
         "incrementalize": ("blocks", dims),
         "tile": ("blocks", dims),
         "device_memory": ("bytes", ()),
-        "device": ("choice", (None, "cpu", "cuda")),
+        "backend": ("choice", ("jax",)),
     }
     if name in special:
         return special[name]
