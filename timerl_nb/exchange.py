@@ -7,16 +7,16 @@ NumPy that may be written, and tensors in main memory without gradients. All oth
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.errors import MissingPartError, ShapeError, one_of
+from timerl_nb.base.errors import ShapeError, one_of
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
+from timerl_nb.runtime.jax_backend.graph_function import import_torch
 
 _BFLOAT16 = NUMPY["bf16"]
 
@@ -39,7 +39,7 @@ def to_torch(x: Any, *, device: str | None = None) -> Any:
         >>> trl.to_torch(weights).shape  # doctest: +SKIP
         torch.Size([2, 3])
     """
-    torch = _torch()
+    torch = import_torch()
     if isinstance(x, Mapping):
         return {name: to_torch(one, device=device) for name, one in x.items()}
     if isinstance(x, torch.Tensor):
@@ -69,7 +69,7 @@ def from_torch(x: Any) -> Any:
         >>> trl.from_torch(torch.ones(2))  # doctest: +SKIP
         array([1., 1.], dtype=float32)
     """
-    torch = _torch()
+    torch = import_torch()
     if isinstance(x, Mapping):
         return {name: from_torch(one) for name, one in x.items()}
     if not isinstance(x, torch.Tensor):
@@ -135,7 +135,7 @@ def load_into(
         >>> names = {"weight": "actor.weight", "bias": "actor.bias"}  # doctest: +SKIP
         >>> trl.exchange.load_into(net, result.parameters, names)  # doctest: +SKIP
     """
-    torch = _torch()
+    torch = import_torch()
     given = dict(_paired(module, parameters, names))
     unused = () if names is not None else sorted(set(parameters) - set(given))
     if unused:
@@ -173,7 +173,7 @@ def read_from(module: Any, names: Mapping[str, str] | None = None) -> dict[str, 
         >>> trl.exchange.read_from(torch.nn.Linear(4, 2))["weight"].shape  # doctest: +SKIP
         (4, 2)
     """
-    _torch()
+    import_torch()
     state = module.state_dict()
     mine = {name: name for name in state} if names is None else names
     found: dict[str, Array] = {}
@@ -187,7 +187,7 @@ def _paired(
     module: Any, parameters: Mapping[str, Any], names: Mapping[str, str] | None
 ) -> Iterator[tuple[str, tuple[str, bool]]]:
     """Yield each name of a module, our name, and whether the weights are transposed."""
-    torch = _torch()
+    torch = import_torch()
     state = module.state_dict()
     pairs = {name: name for name in state} if names is None else dict(names)
     for name, own in pairs.items():
@@ -200,16 +200,6 @@ def _paired(
         path, _, last = name.rpartition(".")
         owner = module.get_submodule(path)
         yield name, (own, last == "weight" and isinstance(owner, torch.nn.Linear))
-
-
-def _torch() -> Any:
-    try:
-        return importlib.import_module("torch")
-    except ImportError as error:
-        raise MissingPartError(
-            f"the exchange with PyTorch needs PyTorch: {error}.",
-            hint='run `pip install "timerl-nb[torch]"`.',
-        ) from None
 
 
 __all__ = ["explain_copy", "from_torch", "load_into", "read_from", "to_torch"]

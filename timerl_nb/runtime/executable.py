@@ -99,7 +99,7 @@ class Executable(Inspectable):
     @cached_property
     def _interpreter_reason(self) -> str:
         """Reason why the interpreter runs the program; "" if XLA runs it."""
-        if self.engine.describes:
+        if self.engine.name != "jax":
             return f"the option backend is {self.engine.name!r}"
         if self.check_nan:
             return "every kernel's result is checked for NaN"
@@ -110,7 +110,7 @@ class Executable(Inspectable):
     @cached_property
     def too_large(self) -> str:
         """Reason why XLA cannot run the program for lack of memory; "" if its buffers fit."""
-        if self._executor == "interpret" or self.check_nan or self.engine.describes:
+        if self._executor == "interpret" or self.check_nan or self.engine.name != "jax":
             return ""
         return too_large(self.plan, self._lowered_program.nbytes_each, self._budget)
 
@@ -119,7 +119,7 @@ class Executable(Inspectable):
         """Description of the executor and the reason for its choice, in one line."""
         if self.xla_program is None:
             whole = ", so no loop is tiled" if self.tiles else ""
-            if self.engine.describes:
+            if self.engine.name != "jax":
                 return f"interpreted by {self.engine.describes}{whole}"
             return f"interpreted: {self._interpreter_reason}{whole}"
         shards, count = self.xla_program.shards, len(self.xla_program.calls)

@@ -15,7 +15,7 @@ from timerl_nb.compiler.ir.shapes import NUMPY
 
 def test_a_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingPartError, match=r"the exchange with PyTorch needs PyTorch"):
+    with pytest.raises(MissingPartError, match="needs PyTorch, which is not installed"):
         trl.to_torch(np.ones(2))
 
 

@@ -115,7 +115,7 @@ def find_cycle(pdg: Pdg) -> ScheduleError:
 
 
 def _searched(searches: Sequence[Search]) -> str:
-    """Return which bounds have no cycle, and where the search was incomplete."""
+    """Return the searched bounds without a cycle, and those of incomplete searches."""
     complete = [bounds_text(found.bounds) for found in searches if found.is_complete]
     partial = [bounds_text(found.bounds) for found in searches if not found.is_complete]
     parts = list[str]()

@@ -254,7 +254,7 @@ def make_array_converter(library: str, device: Any = None) -> Callable[[Any], An
     """
     if library == "jax":
         return _as_jax
-    torch = _torch()
+    torch = import_torch()
 
     def tensor(x: Any) -> Any:
         made = x if isinstance(x, torch.Tensor) else torch.from_dlpack(x)
@@ -270,7 +270,7 @@ def make_array_converter(library: str, device: Any = None) -> Callable[[Any], An
 
 def with_tensors(function: Callable[[Any], Any]) -> Callable[[Array], Any]:
     """Wrap a function of PyTorch tensors as one of NumPy arrays; it runs on its parameters' device."""
-    torch = _torch()
+    torch = import_torch()
     first = next(iter(getattr(function, "parameters", lambda: ())()), None)
     if first is not None and first.device.type != "cpu":
         _tell(f"observations are in main memory, and are copied to {first.device} at every step.")
@@ -309,7 +309,12 @@ def _tell(what: str) -> None:
         )
 
 
-def _torch() -> Any:
+def import_torch() -> Any:
+    """Import PyTorch.
+
+    Raises:
+        MissingPartError: it cannot be imported.
+    """
     try:
         return importlib.import_module("torch")
     except ImportError:

@@ -1,4 +1,4 @@
-"""User-defined JAX functions inside a kernel of PyTorch, called with shared memory where possible."""
+"""User-defined JAX functions inside a kernel of PyTorch, called by values on the host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.runtime.jax_backend import jax_engine as backend
 from timerl_nb.runtime.jax_backend import user_function_calls
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import Scope
-from timerl_nb.runtime.torch_backend.torch_scope import TORCH, Tensor, TorchScope, from_numpy
+from timerl_nb.runtime.torch_backend.torch_scope import (
+    TORCH,
+    Tensor,
+    TorchScope,
+    from_numpy,
+    to_numpy,
+)
 from timerl_nb.runtime.torch_backend.torch_sums import scan_in_order
 
 
@@ -50,11 +56,10 @@ def evaluate_jax_function(scope: TorchScope, op: Op, args: Sequence[Tensor], siz
     """Return one result of a user function."""
     attrs: JaxedAttrs = op.attrs
     shape, dtypes = scope.shape(op.shape), [NUMPY[dtype] for dtype in attrs.takes]
-    inside = Scope(scope.bounds, {}, (None, None), scope.capacity, scope.varies)
 
     def evaluate(*given: Any) -> Any:
         alike = [x.astype(dtype) for x, dtype in zip(given, dtypes, strict=True)]
-        fresh = Scope(inside.bounds, {}, inside.seed, inside.capacity, inside.varies)
+        fresh = Scope(scope.bounds, {}, (None, None), scope.capacity, scope.varies)
         return user_function_calls.evaluate_jax_function(fresh, op, alike, sizes)
 
     compiled = backend.compile_kernel(evaluate)
@@ -70,7 +75,4 @@ def evaluate_jax_function(scope: TorchScope, op: Op, args: Sequence[Tensor], siz
 
 
 def _to_jax(x: Tensor) -> Any:
-    x = x.detach().contiguous().cpu()
-    if x.dtype is torch.bfloat16:
-        return backend.to_device(x.view(torch.int16).numpy().view(NUMPY["bf16"]))
-    return backend.to_device(x.numpy())
+    return backend.to_device(to_numpy(x.contiguous()))

@@ -20,8 +20,10 @@ from timerl_nb.runtime.torch_backend.torch_scope import (
     TORCH,
     Tensor,
     TorchScope,
+    bits,
     from_numpy,
     holding_nans,
+    to_numpy,
 )
 
 
@@ -77,12 +79,12 @@ def make_engine(device: str | None, *, compiled: bool) -> Engine:
         fresh=fresh,
         copied=to_device,
         copy_stores=_copy_stores,
-        shared=torch.clone,
+        shared=_copied_value,
         seed_words=jax_engine.seed_words,
         to_device=to_device,
         bind=lambda x: x if isinstance(x, Tensor) else to_device(x),
-        to_numpy=_to_numpy,
-        to_user=lambda x: np.array(_to_numpy(x)),
+        to_numpy=to_numpy,
+        to_user=lambda x: np.array(to_numpy(x)),
         wait=partial(_wait, here),
         is_taken_over=lambda x: False,
         home=lambda x: x.device,
@@ -111,21 +113,8 @@ def _has_compiler() -> bool:
     return any(map(shutil.which, usual))
 
 
-def _to_numpy(x: Any) -> Any:
-    if not isinstance(x, Tensor):
-        return np.asarray(x)
-    x = x.detach().cpu()
-    if x.dtype is torch.bfloat16:
-        return x.view(torch.int16).numpy().view(NUMPY["bf16"])
-    return x.numpy()
-
-
-def _bits(x: Tensor) -> Tensor:
-    return x.view(torch.int32) if x.dtype is torch.uint32 else x
-
-
 def _stack(values: Sequence[Tensor]) -> Tensor:
-    return torch.stack([_bits(x) for x in values]).view(values[0].dtype)
+    return torch.stack([bits(x) for x in values]).view(values[0].dtype)
 
 
 def _stack_points(
@@ -143,10 +132,15 @@ def _fitted(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Cut a tensor to a shape of the same rank, or pad it with zeros."""
     if tuple(x.shape) == tuple(shape):
         return x
-    kind, x = x.dtype, _bits(x)
+    kind, x = x.dtype, bits(x)
     widths = [width for n, have in zip(shape, x.shape, strict=True) for width in (0, n - have)]
     pairs = [widths[k : k + 2] for k in range(0, len(widths), 2)]
     return torch.constant_pad_nd(x, [w for pair in reversed(pairs) for w in pair]).view(kind)
+
+
+def _copied_value(x: Any) -> Any:
+    """Copy a value between two iterations: a tensor, or a row of a block as an array of the host."""
+    return x.clone() if isinstance(x, Tensor) else np.array(x)
 
 
 def _copy_stores(tree: Any) -> Any:

@@ -27,6 +27,7 @@ from timerl_nb.runtime.torch_backend.torch_scope import (
     Tensor,
     TorchScope,
     along,
+    bits,
     mask_padding,
     take,
 )
@@ -214,11 +215,7 @@ def with_row(block: Tensor, row: Any, value: Tensor, *, cut: bool) -> Tensor:
     if cut:
         at = at.clamp(0, n - 1)
         value = torch.where((row >= 0) & (row < n), value, block.index_select(0, at)[0])
-    return _bits(block).index_copy_(0, at, _bits(value)[None]).view(block.dtype)
-
-
-def _bits(x: Tensor) -> Tensor:
-    return x.view(torch.int32) if x.dtype is torch.uint32 else x
+    return bits(block).index_copy_(0, at, bits(value)[None]).view(block.dtype)
 
 
 def rows(scope: TorchScope, block: Tensor, first: Lin, count: int) -> Tensor:
@@ -229,10 +226,10 @@ def rows(scope: TorchScope, block: Tensor, first: Lin, count: int) -> Tensor:
         if 0 <= start <= start + count <= size:
             return block.narrow(0, start, count)
     at = (scope.value(first) + scope.arange(count)).clamp(0, max(size - 1, 0))
-    return _bits(block).index_select(0, at).view(block.dtype)
+    return bits(block).index_select(0, at).view(block.dtype)
 
 
 def end_to_end(parts: Sequence[Tensor]) -> Tensor:
     if len(parts) == 1:
         return parts[0]
-    return torch.cat([_bits(x) for x in parts]).view(parts[0].dtype)
+    return torch.cat([bits(x) for x in parts]).view(parts[0].dtype)

@@ -141,7 +141,7 @@ def bits_of(scope: TorchScope, op: Op) -> Tensor:
         return coord[..., None] if coord.ndim else coord.reshape((1,) * (len(lead) + 1))
 
     def word(x: Tensor) -> Word:
-        return Word(x.to(torch.uint32).view(torch.int32))
+        return Word(x.to(torch.int32))
 
     words = [Word(_signed(np.asarray(w), scope.device)) for w in (*scope.seed, *scope.turn)]
     seed: Any = tuple(words[:2])

@@ -117,6 +117,21 @@ def take(x: Tensor, index: Sequence[Tensor]) -> Tensor:
     return torch.ops.aten.index(x, list(index))
 
 
+def bits(x: Tensor) -> Tensor:
+    """Return unsigned 32-bit integers as signed ones, without a copy; other tensors as they are."""
+    return x.view(torch.int32) if x.dtype is torch.uint32 else x
+
+
+def to_numpy(x: Any) -> Any:
+    """Return the values of a tensor or array on the host. They may share its memory."""
+    if not isinstance(x, Tensor):
+        return np.asarray(x)
+    x = x.detach().cpu()
+    if x.dtype is torch.bfloat16:
+        return x.view(torch.int16).numpy().view(NUMPY["bf16"])
+    return x.numpy()
+
+
 def along(x: Tensor, axis: int, rank: int) -> Tensor:
     """Return a vector as an array that varies along one of `rank` axes."""
     return x.reshape([-1 if k == axis else 1 for k in range(rank)])

@@ -181,16 +181,17 @@ def record_program(program: Program, seed: int = 0) -> Stream:
         seed: the seed of the run.
 
     Raises:
-        OptionError: the program is unbounded, or swaps buffers to the host.
+        OptionError: the program is unbounded, swaps buffers to the host, or runs with PyTorch.
         ExecutionError: as in `program.execute`.
     """
     executable = a_program(program).executable
     why = "is unbounded" if executable.pdg.dims.endless is not None else ""
+    why = why or ("runs with PyTorch" if executable.engine.name != "jax" else "")
     why = why or ("swaps buffers to the host" if executable.plan.swaps.all else "")
     if why:
         raise OptionError(
             f"the program cannot be recorded: it {why}.",
-            hint="give every dimension a bound, and compile with_options(swap=False).",
+            hint="give every dimension a bound, and compile with_options(swap=False) and the backend of JAX.",
         )
     run = _Recorded(executable, integer("the seed", seed, least=0))
     run.complete()
