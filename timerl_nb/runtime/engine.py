@@ -12,6 +12,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
+from timerl_nb.base.machine_model import Machine
+
 Array = Any  # an array of the engine
 Scope = Any  # the context of a kernel at one point: bounds, coordinates, sizes
 
@@ -59,6 +61,8 @@ class Engine:
         to_host: Copies an array to memory of the host for fast transfers, and waits.
         from_host: Copies an array of `to_host` back to its location, and waits.
         device: Returns the device of programs.
+        memory: Returns the bytes of memory on the device; None on a CPU.
+        costs: Returns the cost model of the engine's kernels, given that of JAX on this machine.
     """
 
     name: str
@@ -92,6 +96,8 @@ class Engine:
     to_host: Callable[[Array], Any]
     from_host: Callable[[Any, Any], Array]
     device: Callable[[], Any]
+    memory: Callable[[], int | None]
+    costs: Callable[[Machine], Machine]
 
 
 def named(name: str, device: str | None = None, *, compiled: bool = False) -> Engine:

@@ -107,7 +107,7 @@ def test_ways_of_one_provenance_make_the_same(batches: list[Batch]) -> None:
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Describe a machine with minimal tiles."""
     small = Machine(near=1 << 12, far=1 << 13, bandwidth=1e6, call=1e-9)
-    for module in ("planned_program", "compilation_cache"):
+    for module in ("planned_program", "machine_dependent_options"):
         monkeypatch.setattr(f"timerl_nb.driver.compiling.{module}.machine_here", lambda: small)
 
 

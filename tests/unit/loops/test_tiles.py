@@ -290,7 +290,7 @@ def test_auto_takes_what_gains(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not program.executable.tiles
     assert "gain nothing" in program.stages["tile"].summary
     small = Machine(near=1 << 10, far=1 << 14, bandwidth=1e6, call=1e-7)
-    for module in ("planned_program", "compilation_cache"):
+    for module in ("planned_program", "machine_dependent_options"):
         monkeypatch.setattr(f"timerl_nb.driver.compiling.{module}.machine_here", lambda: small)
     blocks = program.with_options(tile="auto")
     assert [tile.dim.name for tile in blocks.executable.tiles] == ["b"]

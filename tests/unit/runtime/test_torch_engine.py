@@ -18,11 +18,12 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.checks import Expected
-from timerl_nb.base.errors import OptionError
+from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.compiler.ir.operation_kinds import KINDS
 from timerl_nb.compiler.ir.random_bits import GENERATORS
 from timerl_nb.compiler.ir.reference.evaluation_rules import RULES
 from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.driver.compiling.machine_dependent_options import device_limit, machine_of
 from timerl_nb.runtime import engine
 from timerl_nb.runtime.engine import named
 
@@ -216,6 +217,60 @@ def test_settings_of_the_user_do_not_matter(change: Callable[[], Callable[[], No
     np.testing.assert_array_equal(found, want)
 
 
+def test_settings_of_the_process_are_restored() -> None:
+    settings = importlib.import_module("timerl_nb.runtime.torch_backend.kernel_settings")
+    cudnn = torch.backends.cudnn
+
+    def state() -> tuple[Any, ...]:
+        flags = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32
+        return (
+            torch.get_float32_matmul_precision(),
+            torch.are_deterministic_algorithms_enabled(),
+            *flags,
+        )
+
+    before = state()
+    torch.set_float32_matmul_precision("medium")
+    cudnn.benchmark = True
+    try:
+        outside, gpu = state(), settings.ProcessSettings(is_gpu=True)
+        with gpu:
+            with gpu:  # as in another thread
+                assert state() == ("highest", True, True, False, False)
+            assert state() == ("highest", True, True, False, False)
+        assert state() == outside
+        with settings.ON_CPU:
+            assert state() == ("highest", *outside[1:])
+        assert state() == outside
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        cudnn.benchmark = False
+    assert state() == before
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_integers_are_contracted_by_exact_products_of_floats(dtype: Any) -> None:
+    """A GPU has no integer products; here the CPU computes them in this way, too."""
+    sums = importlib.import_module("timerl_nb.runtime.torch_backend.torch_sums")
+    ends = torch.iinfo(dtype)
+    made = torch.Generator().manual_seed(1)
+    x, y = (
+        torch.randint(ends.min, ends.max, shape, dtype=dtype, generator=made)
+        for shape in ((3, 40, 2), (2, 40, 5))
+    )
+    x[0], y[0] = ends.min, ends.min
+    found = sums.contract_integers("bka", "akc", "bc", x, y)
+    assert found.dtype is dtype
+    torch.testing.assert_close(found, torch.einsum("bka,akc->bc", x, y), rtol=0, atol=0)
+    with pytest.raises(ExecutionError, match="2,097,153 products"):
+        sums.contract_integers("k", "k", "", *[torch.zeros((), dtype=dtype).expand(2**21 + 1)] * 2)
+
+
+def test_a_kernel_of_pytorch_costs_more_than_one_of_jax() -> None:
+    costs, plain = machine_of(TORCH), machine_of(trl.Options())
+    assert costs.launch > plain.launch and costs.bandwidth == plain.bandwidth
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
 def test_gradient_modes_do_not_matter(mode: Any) -> None:
     want = run(count(), {"T": 6})["x"]
@@ -331,6 +386,25 @@ def test_a_missing_gpu_is_reported() -> None:
         pytest.skip("PyTorch finds a GPU")
     with pytest.raises(OptionError, match="PyTorch finds no GPU"):
         count().compile({"T": 3}, trl.Options(backend="torch", device="cuda")).executable  # noqa: B018
+
+
+def test_a_gpu_needs_a_setting_for_equal_sums_and_limits_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 20, 1 << 30))
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    options = trl.Options(backend="torch", device="cuda:0")
+    engine._engine.cache_clear()
+    try:
+        with pytest.raises(OptionError, match="needs the environment variable CUBLAS_WORKSPACE"):
+            device_limit(options)
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        assert device_limit(options) == 1 << 30
+        assert device_limit(options.with_(device_memory="1MiB")) == 1 << 20
+        assert device_limit(TORCH) is None
+    finally:
+        engine._engine.cache_clear()
 
 
 def test_the_library_is_imported_only_on_demand() -> None:

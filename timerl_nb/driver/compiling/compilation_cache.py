@@ -12,12 +12,11 @@ from timerl_nb.compiler.scheduling.vectorization_trials import Trials
 from timerl_nb.compiler.symbolic.dimensions import bounds_text
 from timerl_nb.driver.compiling.compile_decision import Stated
 from timerl_nb.driver.compiling.compile_pipeline import Front
-from timerl_nb.driver.compiling.machine_dependent_options import device_limit
+from timerl_nb.driver.compiling.machine_dependent_options import device_limit, machine_of
 from timerl_nb.driver.compiling.pass_and_schedule_serialization import (
     deserialize_front,
     serialize_front,
 )
-from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.runtime.jax_backend.jax_engine import device_name
 from timerl_nb.runtime.state.disk_cache import CacheEntry, disk_cache, key_of
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import CompiledCalls
@@ -90,5 +89,5 @@ class CompilationCache:
 
 
 def _key(of: Digest, options: Options, bounds: Mapping[str, int], stated: Stated) -> str:
-    device = device_limit(options), machine_here()
+    device = device_limit(options), machine_of(options)
     return key_of(of.text, options, bounds_text(bounds), *device, *stated)

@@ -42,13 +42,13 @@ from timerl_nb.driver.compiling.machine_dependent_options import (
     check_devices,
     device_limit,
     is_remade,
+    machine_of,
     planner,
 )
 from timerl_nb.driver.compiling.memory_stage import make_memory_stage, planner_of, suggest_fit
 from timerl_nb.driver.compiling.pass_selection import pipeline
 from timerl_nb.driver.compiling.planned_program import PlannedProgram
 from timerl_nb.driver.compiling.source_checks import check_reads, check_types
-from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.driver.search.memory_budget_search import Known, Search, key_of_plans
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver, Listing, Stage
 from timerl_nb.runtime.state.disk_cache import CacheEntry
@@ -213,7 +213,7 @@ class Compiler:
         passes, stated = passes_of(None).passes, self._stated_of(options, bounds)
         within = None
         if limit is not None:
-            within = limit, bounds_text(bounds), options, machine_here(), stated
+            within = limit, bounds_text(bounds), options, machine_of(options), stated
         front = self._fronts.get((passes, ceiling, within), compile_corrected)
         for stage in front.stages[len(shown) :]:  # cached stages
             observer.stage(stage)
@@ -223,7 +223,7 @@ class Compiler:
         self, front: Front, options: Options, bounds: Mapping[str, int]
     ) -> Front:
         """Return the same front with candidates that are forecast under the given options and bounds."""
-        key = front, planner(options), bounds_text(bounds), machine_here()
+        key = front, planner(options), bounds_text(bounds), machine_of(options)
         return self._asking.get(
             key, lambda: front.with_forecast_source(self._search(options, bounds).ask)
         )

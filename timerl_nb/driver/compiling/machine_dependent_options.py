@@ -6,9 +6,19 @@ from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import Options
 from timerl_nb.compiler.memory.budget.budget_check import Planner
 from timerl_nb.driver.search.machine_constants import machine_here
-from timerl_nb.runtime.engine import named
-from timerl_nb.runtime.jax_backend.jax_engine import device_memory, is_accelerated
+from timerl_nb.runtime.engine import Engine, named
+from timerl_nb.runtime.jax_backend.jax_engine import is_accelerated
 from timerl_nb.runtime.xla.lowering.device_sharding import devices
+
+
+def engine_of(options: Options) -> Engine:
+    """Return the engine that the options name."""
+    return named(options.backend, options.device, compiled=options.torch_compile)
+
+
+def machine_of(options: Options) -> Machine:
+    """Return the cost model of the engine's kernels on this machine."""
+    return engine_of(options).costs(machine_here())
 
 
 def cached_machine(options: Options) -> Machine | None:
@@ -39,7 +49,7 @@ def without_memory_budget(options: Options) -> Options:
 
 def device_limit(options: Options) -> int | None:
     """Return the limit of live bytes on the device."""
-    return options.budget or device_memory()
+    return options.budget or engine_of(options).memory()
 
 
 def planner(options: Options, *, swap: bool = True, beyond: int = 0) -> Planner:
@@ -67,5 +77,5 @@ def check_devices(options: Options) -> None:
     Raises:
         OptionError: there are fewer devices than requested, or the engine is missing or unusable.
     """
-    named(options.backend, options.device, compiled=options.torch_compile)
+    engine_of(options)
     devices(options.devices)

@@ -16,10 +16,10 @@ from timerl_nb.compiler.loops.loop_builder import build_ast
 from timerl_nb.compiler.loops.loop_nodes import Execute, Loop
 from timerl_nb.compiler.loops.tileable_loops import Tile, find_tiles
 from timerl_nb.driver.compiling.compile_pipeline import Front
-from timerl_nb.driver.compiling.machine_dependent_options import device_limit
+from timerl_nb.driver.compiling.machine_dependent_options import device_limit, engine_of
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.driver.stages import Stage
-from timerl_nb.runtime.engine import Engine, named
+from timerl_nb.runtime.engine import Engine
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import CompiledCalls
 
@@ -73,7 +73,7 @@ class PlannedProgram:
 
     def executable(self, options: Options, compiled: CompiledCalls | None) -> Stage:
         how = options.executor, options.fuse_iterations, options.devices, device_limit(options)
-        engine = named(options.backend, options.device, compiled=options.torch_compile)
+        engine = engine_of(options)
         tile: Any = self.tile(options)
         tiles = () if tile is None else tile.artifact.all
         tiled = options.tile, options.tile_kernel, options.tile and machine_here()

@@ -48,9 +48,8 @@ from timerl_nb.driver.compiling.compile_decision import (
     Stated,
     stated_beyond,
 )
-from timerl_nb.driver.compiling.machine_dependent_options import planner
+from timerl_nb.driver.compiling.machine_dependent_options import machine_of, planner
 from timerl_nb.driver.search.decision_graphs import MANY, DecisionGraphs
-from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.driver.search.search_choices import explain_choices
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 
@@ -112,7 +111,7 @@ class Search:
         self._options = options.with_(**dict(changed))
         self._changed, self._stated = Decision(changed=changed), stated
         self._trials, self._limited, self._budget = trials, budget is not None, budget or 0
-        self._machine = machine_here()
+        self._machine = machine_of(options)
         self._graphs = DecisionGraphs(pdg, self._options, bounds, trials, self._changed)
         self._floors: dict[Pdg, int] = {}
         self._across: dict[Pdg, int] = {}

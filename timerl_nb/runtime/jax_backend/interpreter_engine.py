@@ -47,6 +47,8 @@ def make_engine(device: str | None, *, compiled: bool) -> Engine:
         to_host=backend.to_host,
         from_host=backend.from_host,
         device=backend.device,
+        memory=backend.device_memory,
+        costs=lambda machine: machine,
     )
 
 

@@ -25,6 +25,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.runtime.jax_backend.user_function_calls import first_line
 from timerl_nb.runtime.torch_backend.jax_function_calls import CALLS
+from timerl_nb.runtime.torch_backend.kernel_settings import ON_CPU, ON_GPU, ONE_THREAD
 from timerl_nb.runtime.torch_backend.torch_random import make_draws
 from timerl_nb.runtime.torch_backend.torch_scope import Tensor
 
@@ -75,23 +76,6 @@ def _lent(operands: Sequence[Tensor]) -> Iterator[None]:
         _LENT.storages = set()
 
 
-class _OneThread:
-    """Context in which PyTorch's operators run on the calling thread; other threads are unaffected."""
-
-    def __init__(self) -> None:
-        self._before = threading.local()
-
-    def __enter__(self) -> None:
-        self._before.count = torch.get_num_threads()
-        torch.set_num_threads(1)
-
-    def __exit__(self, *error: object) -> None:
-        torch.set_num_threads(self._before.count)
-
-
-_ONE_THREAD: Final = _OneThread()
-
-
 class TracedKernel:
     """Function of a kernel: (seed, coordinates, operands, donated, accumulators, blocks) -> outputs.
 
@@ -109,8 +93,13 @@ class TracedKernel:
         self._traces: dict[Any, Trace] = {}
         self._coordinates: dict[int, Tensor] = {}
         self._name = kernel.op.name
+        self._settings = ON_CPU if device == "cpu" else ON_GPU
 
     def __call__(self, seed: Any, coords: Sequence[int], *groups: Any) -> Any:
+        with self._settings:
+            return self._run(seed, coords, *groups)
+
+    def _run(self, seed: Any, coords: Sequence[int], *groups: Any) -> Any:
         bits = {} if self._draws is None else self._draws(seed, coords)
         flat: list[Tensor] = [*bits.values()]
         for k in coords:
@@ -125,7 +114,7 @@ class TracedKernel:
             trace, made = self._trace(key, list(bits), len(coords), flat, groups)
             if made is not None:
                 return made
-        with torch.inference_mode(), _ONE_THREAD if trace.is_small else nullcontext():
+        with torch.inference_mode(), ONE_THREAD if trace.is_small else nullcontext():
             return trace.run(*flat)
 
     def _coordinate(self, k: int) -> Tensor:
@@ -363,7 +352,7 @@ class Trace:
         """Compile the program by inductor; keep the traced program if this fails."""
         try:
             compiled = torch.compile(space["kernel"], fullgraph=True, dynamic=False)
-            threads = _ONE_THREAD if self.is_small else nullcontext()
+            threads = ONE_THREAD if self.is_small else nullcontext()
             with torch.inference_mode(), threads:  # other settings would compile again
                 compiled(*[x.clone() for x in examples])
         except Exception as error:

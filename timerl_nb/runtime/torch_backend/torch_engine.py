@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from timerl_nb.base.errors import OptionError
+from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import cxx_compiler
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.runtime.engine import Engine
@@ -25,6 +28,9 @@ from timerl_nb.runtime.torch_backend.torch_scope import (
     holding_nans,
     to_numpy,
 )
+
+# Time of a small kernel, relative to JAX (`python -m benchmarks engines`, on a CPU).
+_LAUNCH: Final = 5
 
 
 def make_engine(device: str | None, *, compiled: bool) -> Engine:
@@ -91,6 +97,8 @@ def make_engine(device: str | None, *, compiled: bool) -> Engine:
         to_host=_to_host,
         from_host=_from_host,
         device=lambda: here,
+        memory=partial(_memory, here),
+        costs=_costs,
     )
 
 
@@ -105,7 +113,21 @@ def _checked_device(name: str) -> str:
             f"device={name!r} is not available: PyTorch finds no GPU.",
             hint="leave out device, or install a driver and a build of PyTorch for CUDA.",
         )
+    if not os.environ.get("CUBLAS_WORKSPACE_CONFIG"):
+        raise OptionError(
+            f"device={name!r} needs the environment variable CUBLAS_WORKSPACE_CONFIG: without it, equal programs "
+            "may give different sums on a GPU.",
+            hint='set CUBLAS_WORKSPACE_CONFIG=":4096:8" before Python starts.',
+        )
     return name
+
+
+def _memory(here: str) -> int | None:
+    return None if here == "cpu" else torch.cuda.mem_get_info(here)[1]
+
+
+def _costs(machine: Machine) -> Machine:
+    return replace(machine, launch=_LAUNCH * machine.launch)
 
 
 def _has_compiler() -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from timerl_nb.base.errors import ExecutionError
 from timerl_nb.compiler.ir.operation_attributes import (
     AxesAttrs,
     ConvAttrs,
@@ -152,6 +153,8 @@ def _letters(*labels: str) -> dict[str, str]:
 
 
 def _contract(left: str, right: str, out: str, x: Tensor, y: Tensor) -> Tensor:
+    if x.is_cuda and not x.is_floating_point():
+        return contract_integers(left, right, out, x, y)
     if _is_matrix_product(left, right, out):
         if out[0] in right:
             left, right, x, y = right, left, y, x
@@ -160,6 +163,35 @@ def _contract(left: str, right: str, out: str, x: Tensor, y: Tensor) -> Tensor:
     of = _letters(left, right, out)
     one, two, three = ("".join(of[k] for k in text) for text in (left, right, out))
     return torch.einsum(f"{one},{two}->{three}", x, y)
+
+
+def contract_integers(left: str, right: str, out: str, x: Tensor, y: Tensor) -> Tensor:
+    """Contract integers by products of `float64`, since PyTorch has no integer products on a GPU.
+
+    Each number is a sum of 16-bit parts, whose products are below 2**32. Sums of up to 2**21 such products are
+    exact. Parts beyond the width of the type are dropped, so results wrap around as on a CPU.
+
+    Raises:
+        ExecutionError: more than 2**21 products are summed.
+    """
+    of = dict(zip(left + right, (*x.shape, *y.shape), strict=True))
+    summed = prod(of[k] for k in of if k not in out)
+    if summed > 1 << 21:
+        raise ExecutionError(
+            f"a contraction of integers on a GPU sums {summed:,} products, and 2,097,152 is the limit.",
+            hint='convert the operands to "f64", or use the device "cpu".',
+        )
+    count = x.itemsize // 2 or 1
+    xs, ys = (
+        [((z.to(torch.int64) >> 16 * k) & 0xFFFF).to(torch.float64) for k in range(count)]
+        for z in (x, y)
+    )
+    parts = [
+        _contract(left, right, out, xs[i], ys[j]).to(torch.int64) << 16 * (i + j)
+        for i in range(count)
+        for j in range(count - i)
+    ]
+    return sum(parts[1:], parts[0]).to(x.dtype)
 
 
 def _is_matrix_product(left: str, right: str, out: str) -> bool:

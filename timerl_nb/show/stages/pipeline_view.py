@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
+from importlib.util import find_spec
 from inspect import cleandoc
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -192,7 +193,7 @@ class PipelineView(View):
         found: list[dict[str, Any]] = []
         tiled = any(option.name == "tile" and option.value for option in self.options)
         # these run the program, need another device, change the numbers, or apply only to tiles
-        left_out = ("tune", "backend", "random", *["tile_kernel"] * (not tiled))
+        left_out = ("tune", "backend", *_OF_TORCH, "random", *["tile_kernel"] * (not tiled))
         for option in self.options:
             if option.name not in left_out:
                 found += [{option.name: value} for value in _others(option)]
@@ -250,7 +251,7 @@ def _others(option: Option) -> tuple[Any, ...]:
 # --- options -------------------------------------------------------------------------------------
 
 
-_OF_TORCH: Final = ("device", "torch_compile")  # JAX refuses them
+_OF_TORCH: Final = ("device", "torch_compile")  # JAX refuses them, so its programs do not show them
 
 
 def options(given: Options, dims: tuple[str, ...]) -> tuple[Option, ...]:
@@ -258,7 +259,7 @@ def options(given: Options, dims: tuple[str, ...]) -> tuple[Option, ...]:
     docs, hints = option_docs(), get_type_hints(Options)
     found: list[Option] = []
     for field in fields(Options):
-        if field.name in _OF_TORCH:
+        if field.name in _OF_TORCH and given.backend != "torch":
             continue
         kind, choices = _kind(field.name, hints[field.name], dims)
         default = None if field.default is MISSING else field.default
@@ -285,7 +286,8 @@ def _kind(name: str, hint: Any, dims: tuple[str, ...]) -> tuple[Any, tuple[Any, 
         "incrementalize": ("blocks", dims),
         "tile": ("blocks", dims),
         "device_memory": ("bytes", ()),
-        "backend": ("choice", ("jax",)),
+        "backend": ("choice", ("jax", "torch") if find_spec("torch") else ("jax",)),
+        "device": ("choice", (None, "cpu")),
     }
     if name in special:
         return special[name]

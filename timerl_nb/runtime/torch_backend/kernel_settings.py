@@ -1,0 +1,83 @@
+"""Settings of PyTorch around a kernel: number of threads, precision of products, deterministic algorithms.
+
+A thread has its own number of threads. The other settings belong to the process: they are changed only if the
+user's differ, and restored when the last running kernel ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+
+class OneThread:
+    """Context in which PyTorch's operators run on the calling thread; other threads are unaffected."""
+
+    def __init__(self) -> None:
+        self._before = threading.local()
+
+    def __enter__(self) -> None:
+        self._before.count = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    def __exit__(self, *error: object) -> None:
+        torch.set_num_threads(self._before.count)
+
+
+class ProcessSettings:
+    """Context with full precision of float32 products and, for a GPU, deterministic algorithms.
+
+    Several threads may enter it at once. Other work of the process sees the settings until they leave it.
+
+    Args:
+        is_gpu: Whether kernels run on a GPU.
+    """
+
+    def __init__(self, *, is_gpu: bool) -> None:
+        self._is_gpu = is_gpu
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._restore: Callable[[], None] | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._restore = self._change()
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._restore is not None:
+                self._restore()
+
+    def _change(self) -> Callable[[], None] | None:
+        """Set what differs, and return the function that restores it."""
+        precision = torch.get_float32_matmul_precision()
+        cudnn = torch.backends.cudnn
+        if not self._is_gpu:
+            if precision == "highest":
+                return None
+            torch.set_float32_matmul_precision("highest")
+            return lambda: torch.set_float32_matmul_precision(precision)
+        found = torch.are_deterministic_algorithms_enabled()
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        flags = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32
+        torch.use_deterministic_algorithms(True)
+        torch.set_float32_matmul_precision("highest")
+        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = True, False, False
+
+        def restore() -> None:
+            torch.use_deterministic_algorithms(found, warn_only=warns)
+            torch.set_float32_matmul_precision(precision)
+            cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = flags
+
+        return restore
+
+
+ONE_THREAD: Final = OneThread()
+ON_CPU: Final = ProcessSettings(is_gpu=False)
+ON_GPU: Final = ProcessSettings(is_gpu=True)
