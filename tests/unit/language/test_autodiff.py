@@ -14,7 +14,7 @@ import pytest
 import timerl_nb as trl
 from tests.eager import eagerly
 from tests.unit.checks import assert_same
-from timerl_nb.base.errors import BranchError, GradientError
+from timerl_nb.base.errors import BranchError, GradientError, ReadError
 from timerl_nb.compiler.ir.graph_verifier import prove_reads, verify
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 
@@ -422,3 +422,17 @@ def test_branches_may_have_shorter_slices_than_their_sources(executor: Any, stor
     program = ctx.compile({A: 3, B: 3}, trl.Options(executor=executor, stores=stores))
     found = program.execute(progress=False)["g"]
     np.testing.assert_allclose(found, jax.grad(loss)(x0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_a_loss_read_outside_the_domain_is_refused(squared: bool) -> None:
+    """With a linear loss, the gradient would not read the missing value, and be 0."""
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, T) = ctx.dims
+        w = trl.parameter((4,), domain=(i,), name="w")
+        h = trl.tensor((4,), domain=(i, t)).named("h")
+        h[i, 0] = trl.ones((4,))
+        h[i, t + 1] = h * w
+        end = h[i, T]
+        with pytest.raises(ReadError, match=r"h\[i, T\] is read at i = 0, but h has no value"):
+            (end.square() if squared else end).sum().backward()

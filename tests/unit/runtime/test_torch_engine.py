@@ -418,6 +418,7 @@ def test_the_library_is_imported_only_on_demand() -> None:
         assert "torch" not in sys.modules
         ctx.compile({T: 3}, trl.Options(backend="torch")).execute(progress=False)
         assert "torch" in sys.modules
+        assert "torch._dynamo" not in sys.modules  # its import takes seconds
     """
     subprocess.run([sys.executable, "-c", code], check=True)
 

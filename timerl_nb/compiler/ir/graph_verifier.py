@@ -168,7 +168,7 @@ def prove_reads(pdg: Pdg, bounds: Point) -> None:
             outside = pdg.reads(op, read).subtract_range(pdg.defined(read)).with_bounds(bounds)
             found = outside.sample()
             if found is not None:
-                raise _out_of_bounds_error(pdg, op, read, *found)
+                raise out_of_bounds_error(pdg, op, read, *found)
     _prove_filled(pdg, bounds)
 
 
@@ -235,7 +235,7 @@ def _prove_across(pdg: Pdg, op: Op, read: Read, bounds: Point) -> None:
     if found is None:
         return
     assert pdg.dims.dynamic is not None
-    error, dim = _out_of_bounds_error(pdg, op, read, *found), pdg.dims.dynamic
+    error, dim = out_of_bounds_error(pdg, op, read, *found), pdg.dims.dynamic
     over = ", ".join(dim.over or ())
     raise ReadError(
         f"{error.what} The bound {dim.bound} differs for each {over}, so only the first point of "
@@ -248,9 +248,10 @@ def _prove_across(pdg: Pdg, op: Op, read: Read, bounds: Point) -> None:
     )
 
 
-def _out_of_bounds_error(
+def out_of_bounds_error(
     pdg: Pdg, op: Op, read: Read, sink: dict[str, int], source: dict[str, int]
 ) -> ReadError:
+    """Return the error of a read outside its source's domain, given a point of the reader and the point read."""
     tensor = pdg.ops[read.source]
     name = tensor.label or f"the tensor %{tensor.id}"
     by = {d: const(v) for d, v in sink.items()}

@@ -230,6 +230,10 @@ class _Recorder(TorchDispatchMode):
         self._constants: Any = WeakTensorKeyDictionary()
         self._known: dict[Any, Any] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the default imports the compiler of PyTorch, for seconds
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
         made = func(*args, **named)

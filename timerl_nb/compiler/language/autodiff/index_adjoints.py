@@ -15,6 +15,7 @@ from typing import Any
 from timerl_nb.base.errors import warn
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_text import read_text
+from timerl_nb.compiler.ir.graph_verifier import out_of_bounds_error
 from timerl_nb.compiler.ir.operation_attributes import DiscountAttrs, ReindexAttrs
 from timerl_nb.compiler.ir.operations import Op, Read, own_dims, reached_from
 from timerl_nb.compiler.isl.operation_limit import TooMuchWork, at_most
@@ -109,6 +110,11 @@ def _invert_read(graph: Pdg, op: Op, read: Read, needed: Needed | None) -> Itera
     source = graph.defined(read)
     relation = graph.reads(op, read).restrict_range(source)
     back, readers = relation.inverse(), all_of(op.where, read.cond)
+    if back.is_empty():
+        found = graph.reads(op, read).with_least_bounds(1).sample()
+        if found is not None:  # a gradient of zero would hide that no reader has a value
+            raise out_of_bounds_error(graph, op, read, *found)
+        return
     exact = (back.box() - back).is_empty()
     if needed is None:
         if exact:
