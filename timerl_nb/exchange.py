@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.errors import ShapeError, one_of
+from timerl_nb.base.array_conversion import Array, host_array, numbers_of
+from timerl_nb.base.errors import OptionError, ShapeError, one_of
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.runtime.jax_backend.graph_function import import_torch
+from timerl_nb.runtime.jax_backend.user_function_calls import first_line
 
 _BFLOAT16 = NUMPY["bf16"]
 
@@ -33,6 +34,8 @@ def to_torch(x: Any, *, device: str | None = None) -> Any:
 
     Raises:
         MissingPartError: PyTorch is not installed.
+        ShapeError: `x` is not an array of numbers.
+        OptionError: there is no such device.
 
     Example:
         >>> weights = np.ones((2, 3), np.float32)
@@ -42,15 +45,25 @@ def to_torch(x: Any, *, device: str | None = None) -> Any:
     torch = import_torch()
     if isinstance(x, Mapping):
         return {name: to_torch(one, device=device) for name, one in x.items()}
-    if isinstance(x, torch.Tensor):
-        return x if device is None else x.to(device)
-    reason = explain_copy(x)
-    array = np.array(x, order="C") if reason else np.asarray(x)
+    made = x if isinstance(x, torch.Tensor) else _as_tensor(torch, x)
+    try:
+        return made if device is None else made.to(device)
+    except (AssertionError, RuntimeError) as error:
+        raise OptionError(
+            f"device={device!r} is not available: {first_line(error).rstrip('.')}.",
+            hint='use a device that PyTorch finds, such as "cpu".',
+        ) from None
+
+
+def _as_tensor(torch: Any, x: Any) -> Any:
+    numbers = np.asarray(x)
+    if numbers.dtype.kind != "c":
+        numbers_of("the argument of to_torch", x)
+    array = np.array(x, order="C") if explain_copy(x) else numbers
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype == _BFLOAT16:
-        made = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    else:
-        made = torch.from_numpy(array)
-    return made if device is None else made.to(device)
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def from_torch(x: Any) -> Any:
@@ -63,7 +76,7 @@ def from_torch(x: Any) -> Any:
 
     Raises:
         MissingPartError: PyTorch is not installed.
-        ShapeError: `x` is not a tensor.
+        ShapeError: `x` is not a tensor, or NumPy has no such tensors.
 
     Example:
         >>> trl.from_torch(torch.ones(2))  # doctest: +SKIP
@@ -77,12 +90,15 @@ def from_torch(x: Any) -> Any:
             f"from_torch takes a tensor or a mapping of tensors, and got {type(x).__name__}.",
             hint="NumPy and JAX arrays need no conversion.",
         )
-    plain = x.detach().cpu().resolve_conj().resolve_neg()
-    if explain_copy(x) and plain.data_ptr() == x.data_ptr():
-        plain = plain.clone(memory_format=torch.contiguous_format)
-    if plain.dtype is torch.bfloat16:
-        return plain.view(torch.int16).numpy().view(_BFLOAT16)
-    return plain.numpy()
+    try:
+        array = host_array(x)
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        raise ShapeError(
+            f"NumPy has no array for a tensor of the type {x.dtype} and the layout {x.layout} "
+            f"on the device {x.device}: {first_line(error).rstrip('.')}.",
+            hint="convert the tensor first, for example by x.to_dense() or x.float().",
+        ) from None
+    return np.array(array, order="C") if explain_copy(x) else array
 
 
 def explain_copy(x: Any) -> str:
@@ -102,6 +118,8 @@ def explain_copy(x: Any) -> str:
             return "its elements are not contiguous"
         if not x.flags.aligned:
             return "its memory is not aligned"
+        if not x.dtype.isnative:
+            return "its bytes are in another order"
         if not x.flags.writeable:
             return "it is read-only, and PyTorch has no read-only tensors"
         return ""
@@ -111,6 +129,8 @@ def explain_copy(x: Any) -> str:
         return f"it is on the device {x.device}"
     if x.requires_grad:
         return "it has a gradient, and an optimiser may change it"
+    if x.is_conj() or x.is_neg():
+        return "it is a view that conjugates or negates its elements"
     return "" if x.is_contiguous() else "its elements are not contiguous"
 
 
@@ -128,7 +148,8 @@ def load_into(
 
     Raises:
         MissingPartError: PyTorch is not installed.
-        ShapeError: a parameter is missing, unknown, or has another shape.
+        ShapeError: `module` is not a module, or has parameters without memory. A parameter is missing, unknown, not
+            real, or has another shape. Two parameters that share memory are given different values.
 
     Example:
         >>> net = torch.nn.Linear(4, 2)  # doctest: +SKIP
@@ -143,17 +164,18 @@ def load_into(
             f"the module has no parameter for {unused[0]!r}.",
             hint="pass names=, with the name of each parameter of the module that is to be loaded.",
         )
-    state = {}
+    state, known = {}, _state_of(module)
     for name, (own, transposed) in given.items():
-        array = np.asarray(parameters[own])
+        array = numbers_of(f"the parameter {own!r}", parameters[own])
         state[name] = to_torch(np.array(array.T if transposed else array))
-        want = tuple(module.state_dict()[name].shape)
+        want = tuple(known[name].shape)
         if tuple(state[name].shape) != want:
             shown = want[::-1] if transposed else want
             raise ShapeError(
                 f"the parameter {own!r} has the shape {array.shape}, but {name!r} of the module needs {shown}.",
                 hint="make both networks with the same sizes, or correct names=.",
             )
+    _check_tied(known, state)
     with torch.no_grad():
         module.load_state_dict(state, strict=False)
 
@@ -167,28 +189,69 @@ def read_from(module: Any, names: Mapping[str, str] | None = None) -> dict[str, 
 
     Raises:
         MissingPartError: PyTorch is not installed.
-        ShapeError: the module has no parameter of a name.
+        ShapeError: `module` is not a module, or has parameters without memory. It has no parameter of a name, or two
+            parameters have the same name.
 
     Example:
         >>> trl.exchange.read_from(torch.nn.Linear(4, 2))["weight"].shape  # doctest: +SKIP
         (4, 2)
     """
-    import_torch()
-    state = module.state_dict()
+    state = _state_of(module)
     mine = {name: name for name in state} if names is None else names
     found: dict[str, Array] = {}
     for name, (own, transposed) in _paired(module, dict.fromkeys(mine.values()), mine):
         array = np.array(from_torch(state[name]))
+        if own in found:
+            raise ShapeError(
+                f"two parameters of the module have the name {own!r}.",
+                hint="give each parameter a name of its own in names=.",
+            )
         found[own] = np.ascontiguousarray(array.T) if transposed else array
     return found
+
+
+def _state_of(module: Any) -> dict[str, Any]:
+    """Return the tensors of a module by name.
+
+    Raises:
+        ShapeError: it is not a module, or a tensor has no memory.
+    """
+    torch = import_torch()
+    if not isinstance(module, torch.nn.Module):
+        raise ShapeError(
+            f"a torch.nn.Module is needed, not {type(module).__name__}.",
+            hint="pass the module itself, not its state_dict.",
+        )
+    state = {name: x for name, x in module.state_dict().items() if isinstance(x, torch.Tensor)}
+    for name, x in state.items():
+        if x.is_meta or isinstance(x, torch.nn.parameter.UninitializedTensorMixin):
+            raise ShapeError(
+                f"the parameter {name!r} of the module has no memory yet.",
+                hint='run a lazy module once, or move the module from "meta" by module.to_empty(device="cpu").',
+            )
+    return state
+
+
+def _check_tied(known: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Refuse different values for parameters of a module that share their memory."""
+    first: dict[Any, str] = {}
+    for name, value in state.items():
+        other = first.setdefault((known[name].data_ptr(), known[name].shape), name)
+        if known[name].numel() and not np.array_equal(
+            from_torch(state[other]), from_torch(value), equal_nan=value.is_floating_point()
+        ):
+            raise ShapeError(
+                f"{other!r} and {name!r} of the module share their memory, but have different values.",
+                hint="give both the same values, or name one of them in names=.",
+            )
 
 
 def _paired(
     module: Any, parameters: Mapping[str, Any], names: Mapping[str, str] | None
 ) -> Iterator[tuple[str, tuple[str, bool]]]:
     """Yield each name of a module, our name, and whether the weights are transposed."""
-    torch = import_torch()
-    state = module.state_dict()
+    torch, state = import_torch(), _state_of(module)
+    owners = dict(module.named_modules())
     pairs = {name: name for name in state} if names is None else dict(names)
     for name, own in pairs.items():
         if name not in state:
@@ -198,8 +261,10 @@ def _paired(
                 f"there is no trained parameter {own!r}.", hint=one_of(own, [*parameters])
             )
         path, _, last = name.rpartition(".")
-        owner = module.get_submodule(path)
-        yield name, (own, last == "weight" and isinstance(owner, torch.nn.Linear))
+        owner = owners.get(path)
+        is_linear = isinstance(owner, torch.nn.Linear)
+        is_linear |= getattr(owner, "original_name", "") == "Linear"  # of a scripted module
+        yield name, (own, last == "weight" and is_linear)
 
 
 __all__ = ["explain_copy", "from_torch", "load_into", "read_from", "to_torch"]

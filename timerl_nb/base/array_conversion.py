@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from timerl_nb.base.errors import Origin, ShapeError, TimeRLError, warn
 
@@ -70,10 +72,29 @@ def numbers_of(
     return array
 
 
+def host_array(x: Any) -> Array:
+    """Return an array-like value as a NumPy array; a PyTorch tensor without its gradient, from any device.
+
+    The array may share the memory of `x`.
+
+    Raises:
+        TypeError, ValueError: the value is not an array, or its type is unknown to NumPy.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(x, getattr(torch, "Tensor", ())):
+        return np.asarray(x)
+    plain = x.detach().cpu()
+    if hasattr(plain, "resolve_neg"):
+        plain = plain.resolve_conj().resolve_neg()
+    if str(getattr(plain, "dtype", "")) == "torch.bfloat16":
+        return plain.view(torch.int16).numpy().view(bfloat16)
+    return plain.numpy()
+
+
 def as_array(x: Any) -> Array:
-    """Return a value, or a PyTorch tensor, as a NumPy array; ragged values give an empty object array."""
+    """Return a value as `host_array` does; ragged values give an empty object array."""
     try:
-        return np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+        return host_array(x)
     except (TypeError, ValueError, OverflowError):
         return np.zeros(0, object)
 

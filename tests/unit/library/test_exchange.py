@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.base.errors import MissingPartError, ShapeError
+from timerl_nb.base.errors import MissingPartError, OptionError, ShapeError
 from timerl_nb.compiler.ir.shapes import NUMPY
 
 
@@ -97,3 +97,65 @@ def test_wrong_names_and_shapes_change_nothing(torch) -> None:
         )
     for name, x in net.state_dict().items():
         assert torch.equal(x, before[name])
+
+
+@pytest.mark.torch
+def test_no_value_is_lost_on_the_way_to_a_module(torch) -> None:
+    linear = torch.nn.Linear(4, 2)
+    weights = {"weight": np.ones((4, 2), np.float32), "bias": np.ones(2, np.float32)}
+    before = linear.bias.tolist()
+    with pytest.raises(ShapeError, match="has no memory yet"):
+        trl.exchange.load_into(torch.nn.Linear(4, 2, device="meta"), weights)
+    with pytest.raises(ShapeError, match="has no memory yet"):
+        trl.exchange.read_from(torch.nn.LazyLinear(3))
+    with pytest.raises(ShapeError, match="not complex"):
+        trl.exchange.load_into(linear, {**weights, "bias": np.full(2, 1 + 5j)})
+    with pytest.raises(ShapeError, match="torch.nn.Module is needed, not OrderedDict"):
+        trl.exchange.load_into(linear.state_dict(), weights)
+    with pytest.raises(ShapeError, match="two parameters of the module have the name 'a'"):
+        trl.exchange.read_from(linear, {"weight": "a", "bias": "a"})
+    assert linear.bias.tolist() == before
+    half = {name: torch.tensor(x).bfloat16().requires_grad_() for name, x in weights.items()}
+    trl.exchange.load_into(linear, half)
+    assert linear.bias.tolist() == [1, 1]
+
+
+@pytest.mark.torch
+def test_parameters_that_share_memory_have_one_value(torch) -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.e, self.l = torch.nn.Embedding(5, 3), torch.nn.Linear(3, 5, bias=False)
+            self.l.weight = self.e.weight
+
+        def get_extra_state(self) -> dict[str, int]:
+            return {"version": 1}
+
+        def set_extra_state(self, state: object) -> None:
+            raise AssertionError("nothing is loaded")
+
+    module, ones = Tied(), np.ones((5, 3), np.float32)
+    with pytest.raises(ShapeError, match="share their memory, but have different values"):
+        trl.exchange.load_into(module, {"e.weight": ones, "l.weight": 0 * ones.T})
+    trl.exchange.load_into(module, {"e.weight": ones, "l.weight": ones.T})
+    assert sorted(trl.exchange.read_from(module)) == ["e.weight", "l.weight"]
+    with pytest.deprecated_call():
+        scripted = torch.jit.script(torch.nn.Linear(2, 3))
+    assert trl.exchange.read_from(scripted)["weight"].shape == (2, 3)
+
+
+@pytest.mark.torch
+def test_unusual_arrays_and_tensors(torch) -> None:
+    assert trl.to_torch(np.arange(2, dtype=">f4")).tolist() == [0, 1]
+    assert "order" in trl.exchange.explain_copy(np.ones(2, ">f4"))
+    for wrong in (np.array(["a"]), None):
+        with pytest.raises(ShapeError, match="must be an array of numbers"):
+            trl.to_torch(wrong)
+    with pytest.raises(OptionError, match="device='cuda' is not available"):
+        trl.to_torch(np.ones(2), device="cuda")
+    for wrong in (torch.eye(2).to_sparse(), torch.ones(2).to(torch.float8_e4m3fn)):
+        with pytest.raises(ShapeError, match="NumPy has no array"):
+            trl.from_torch(wrong)
+    negated = torch.conj(torch.complex(torch.ones(2), torch.ones(2))).imag
+    assert "negates" in trl.exchange.explain_copy(negated)
+    assert trl.from_torch(negated).tolist() == [-1, -1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import multiprocessing
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -297,6 +299,64 @@ def test_two_programs_run_at_once() -> None:
         np.testing.assert_array_equal(found[k], want)
 
 
+def test_threads_that_start_during_a_run_keep_the_number_of_the_process() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        programs = [count().compile({"T": 60}, TORCH) for _ in range(3)]
+        threads = [
+            threading.Thread(target=program.execute, kwargs={"progress": False})
+            for program in programs
+        ]
+        for thread in threads:
+            thread.start()
+        seen: list[int] = []
+        while any(thread.is_alive() for thread in threads):
+            one = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+            one.start()
+            one.join()
+        assert set(seen) == {2} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_kernel_inside_a_kernel_restores_the_number_of_threads() -> None:
+    inner = count().compile({"T": 2}, TORCH)
+
+    def host(x: Any) -> Any:
+        return np.asarray(x) + inner.execute(seed=3, progress=False)["x"][-1]
+
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        kind = jax.ShapeDtypeStruct((), jnp.float32)
+        x = trl.random.uniform(domain=(t,))
+        ctx.output("y", trl.jaxed(lambda x: jax.pure_callback(host, kind, x), x, out=((), "f32")))
+    program = ctx.compile({T: 3}, trl.Options(backend="torch", vectorize=False))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for _ in range(2):  # traced, then run
+            program.execute(progress=False)
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_autocast_does_not_matter() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        a = trl.random.normal((8, 8), domain=(t,))
+        ctx.output("y", a @ a)
+    program = ctx.compile({T: 3}, TORCH)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        traced = program.execute(progress=False)["y"]
+    want = program.execute(progress=False)["y"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = program.execute(progress=False)["y"]
+    np.testing.assert_array_equal(found, want)
+    np.testing.assert_array_equal(traced, want)
+
+
 # --- user functions ------------------------------------------------------------------------------
 
 
@@ -320,6 +380,43 @@ def test_tensors_are_data_and_results_of_functions() -> None:
 
 
 # --- edge cases of operations --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["plain", "with a gradient", "bfloat16", "negated"])
+def test_any_tensor_is_data_a_constant_an_input_or_a_result(form: str) -> None:
+    one = torch.ones(2)
+    forms = {
+        "plain": one,
+        "with a gradient": torch.nn.Parameter(one),
+        "bfloat16": one.bfloat16(),
+        "negated": torch.conj(torch.complex(one, -one)).imag,
+    }
+    x, dtype = forms[form], "bf16" if form == "bfloat16" else "f32"
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        made = trl.udf(lambda _: x, trl.random.uniform((2,), domain=(t,)), out=((2,), dtype))
+        ctx.output("y", made + trl.data(torch.stack([x] * 3), domain=t) + trl.constant(x) + x)
+    np.testing.assert_array_equal(run(ctx, {T: 3})["y"].astype("f"), np.full((3, 2), 4))
+    with trl.Context("i") as ctx:
+        ((i, I),) = ctx.dims
+        ctx.output("y", trl.given("x", (2,), "f32", domain=(i,)) * 1.0)
+    program = ctx.compile({I: trl.endless}, TORCH)
+    with program.turns(given=itertools.repeat({"x": x})) as turns:
+        assert next(turns)["y"].tolist() == [1, 1]
+
+
+def test_unsigned_integers_divide_and_shift_as_the_reference() -> None:
+    x, y = (np.array(row, np.uint8) for row in ([7, 255, 200, 128], [255, 8, 9, 255]))
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        a, b = trl.data(x, domain=t), trl.data(y, domain=t)
+        for name, made in (("floor", a // b), ("rest", a % b), ("right", a >> b), ("left", a << b)):
+            ctx.output(name, made)
+    found = run(ctx, {T: 4})
+    want = ctx.compile({T: 4}, trl.Options(executor="interpret")).execute(progress=False)
+    for name in found:
+        np.testing.assert_array_equal(found[name], want[name])
+    assert found["rest"].tolist() == [7, 7, 2, 128] and not found["right"].any()
 
 
 def test_scans_of_any_length() -> None:

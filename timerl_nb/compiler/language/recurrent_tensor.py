@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.base.array_conversion import host_array
 from timerl_nb.base.display_registry import list_public
 from timerl_nb.base.errors import (
     BranchError,
@@ -1090,7 +1091,7 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
     if isinstance(value, str) or value is None or callable(value):
         raise TypeError(f"{type(value).__name__} is no tensor")
     try:
-        return constant(ctx, value)
+        return constant(ctx, host_array(value))
     except (TypeError, ValueError):
         raise TypeError(f"{type(value).__name__} is no tensor") from None
     except OverflowError:

@@ -6,6 +6,7 @@ user's differ, and restored when the last running kernel ends.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -14,17 +15,28 @@ import torch
 
 
 class OneThread:
-    """Context in which PyTorch's operators run on the calling thread; other threads are unaffected."""
+    """Context in which PyTorch's operators run on the calling thread; other threads are unaffected.
+
+    `torch.set_num_threads` would also set the number for threads that start in the meantime, so the context calls
+    the OpenMP library of PyTorch. Without OpenMP, the context has no effect.
+    """
 
     def __init__(self) -> None:
-        self._before = threading.local()
+        self._before = threading.local()  # a stack per thread, as kernels can be nested
+        self._set = getattr(ctypes.CDLL(torch._C.__file__), "omp_set_num_threads", None)
 
     def __enter__(self) -> None:
-        self._before.count = torch.get_num_threads()
-        torch.set_num_threads(1)
+        if self._set is None:
+            return
+        if not hasattr(self._before, "counts"):
+            self._before.counts = []
+        # PyTorch sets a new thread's number at the first question for it
+        self._before.counts.append(torch.get_num_threads())
+        self._set(1)
 
     def __exit__(self, *error: object) -> None:
-        torch.set_num_threads(self._before.count)
+        if self._set is not None:
+            self._set(self._before.counts.pop())
 
 
 class ProcessSettings:

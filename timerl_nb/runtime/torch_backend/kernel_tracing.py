@@ -93,9 +93,13 @@ class TracedKernel:
         self._traces: dict[Any, Trace] = {}
         self._coordinates: dict[int, Tensor] = {}
         self._name = kernel.op.name
-        self._settings = ON_CPU if device == "cpu" else ON_GPU
+        self._kind = device.partition(":")[0]
+        self._settings = ON_CPU if self._kind == "cpu" else ON_GPU
 
     def __call__(self, seed: Any, coords: Sequence[int], *groups: Any) -> Any:
+        if torch.is_autocast_enabled(self._kind):
+            with torch.autocast(self._kind, enabled=False):
+                return self(seed, coords, *groups)
         with self._settings:
             return self._run(seed, coords, *groups)
 

@@ -90,16 +90,19 @@ def _floordiv(x: Tensor, y: Tensor) -> Tensor:
     """Divide; an integer divided by 0 is 0, and the least integer by -1 is itself: both would be traps."""
     if x.is_floating_point():
         return torch.floor_divide(x, y)
-    safe = torch.where((y == 0) | (y == -1), torch.ones_like(y), y)
-    made = torch.where(y == -1, -x, torch.floor_divide(x, safe))
+    if not x.dtype.is_signed:  # its largest number equals -1
+        made = torch.floor_divide(x, torch.where(y == 0, torch.ones_like(y), y))
+    else:
+        safe = torch.where((y == 0) | (y == -1), torch.ones_like(y), y)
+        made = torch.where(y == -1, -x, torch.floor_divide(x, safe))
     return torch.where(y == 0, torch.zeros_like(made), made)
 
 
 def _mod(x: Tensor, y: Tensor) -> Tensor:
     if x.is_floating_point():
         return torch.remainder(x, y)
-    safe = torch.where((y == 0) | (y == -1), torch.ones_like(y), y)
-    return torch.remainder(x, safe)
+    trap = (y == 0) | (y == -1) if x.dtype.is_signed else y == 0
+    return torch.remainder(x, torch.where(trap, torch.ones_like(y), y))
 
 
 def _shift(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -108,7 +111,7 @@ def _shift(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def shift(x: Tensor, y: Tensor) -> Tensor:
         width = torch.iinfo(x.dtype).bits
         inside = (y >= 0) & (y < width)
-        if f is torch.bitwise_right_shift:
+        if f is torch.bitwise_right_shift and x.dtype.is_signed:
             return f(x, torch.where(inside, y, torch.full_like(y, width - 1)))
         made = f(x, torch.where(inside, y, torch.zeros_like(y)))
         return torch.where(inside, made, torch.zeros_like(made))

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from timerl_nb.base.array_conversion import host_array
 from timerl_nb.compiler.ir.shapes import NUMPY, Size
 from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.index_expressions import Cond, Lin
@@ -124,12 +125,7 @@ def bits(x: Tensor) -> Tensor:
 
 def to_numpy(x: Any) -> Any:
     """Return the values of a tensor or array on the host. They may share its memory."""
-    if not isinstance(x, Tensor):
-        return np.asarray(x)
-    x = x.detach().cpu()
-    if x.dtype is torch.bfloat16:
-        return x.view(torch.int16).numpy().view(NUMPY["bf16"])
-    return x.numpy()
+    return host_array(x)
 
 
 def along(x: Tensor, axis: int, rank: int) -> Tensor:

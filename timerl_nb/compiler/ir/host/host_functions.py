@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import Array, misfit, narrow_array
+from timerl_nb.base.array_conversion import Array, host_array, misfit, narrow_array
 from timerl_nb.base.errors import ExecutionError, OptionError, Origin, warn
 from timerl_nb.compiler.ir.host.iteration_io import (
     Given,
@@ -328,7 +328,7 @@ class Host:
         origin: Origin,
     ) -> Array:
         whole, dtype = concrete(kind.shape, self._bounds), NUMPY[kind.dtype]
-        array = _call_user_function(attrs.name, {}, origin, np.asarray, value)
+        array = _call_user_function(attrs.name, {}, origin, host_array, value)
         shape = (*(whole[j] for j in order), *whole[len(order) :])
         wrong = misfit(array, dtype)
         if array.shape != shape or (wrong and not wrong.startswith("integers")):

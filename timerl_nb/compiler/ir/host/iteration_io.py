@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, Protocol, cast
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import misfit, narrow_array
+from timerl_nb.base.array_conversion import host_array, misfit, narrow_array
 from timerl_nb.base.errors import ExecutionError, OptionError, Origin, one_of
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.shapes import NUMPY, TensorType
@@ -130,7 +130,7 @@ class Inlet:
         kind = NUMPY[self.kind.dtype]
         if not (hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "devices")):
             try:
-                value = np.asarray(value)
+                value = host_array(value)
             except (TypeError, ValueError):
                 self._refuse(
                     f"{type(value).__name__}, which is not an array of numbers", shape, turn

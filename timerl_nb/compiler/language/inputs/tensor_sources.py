@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import convert_array
+from timerl_nb.base.array_conversion import convert_array, host_array
 from timerl_nb.base.errors import (
     DomainError,
     GradientError,
@@ -171,7 +171,7 @@ def data(array: Any, *, domain: Any = (), dtype: Any = None) -> RecurrentTensor:
     ctx = current()
     names = _domain(ctx, domain)
     try:
-        given_values = np.asarray(array)
+        given_values = host_array(array)
         kind = None if dtype is None else element_type(dtype)
         values = narrow(given_values) if kind is None else exactly(given_values, kind)
     except (TypeError, ValueError):
@@ -225,7 +225,9 @@ def constant(given: Any, dtype: Any = None) -> RecurrentTensor:
         f32[2] @ ()
     """
     try:
-        return const_tensor(current(), given, None if dtype is None else element_type(dtype))
+        return const_tensor(
+            current(), host_array(given), None if dtype is None else element_type(dtype)
+        )
     except (TypeError, ValueError):
         raise ShapeError(
             f"{given!r} is not a number or an array of numbers.",
