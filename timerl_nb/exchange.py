@@ -1,8 +1,8 @@
 """Exchange of arrays and parameters with PyTorch.
 
-PyTorch is imported at the first call. Memory is shared only where neither side can be surprised: by arrays of
-NumPy that may be written, and tensors in main memory without gradients. All others are copied, and
-`explain_copy` tells why.
+PyTorch is imported at the first call. `to_torch` shares the memory of writable, C-contiguous, aligned NumPy arrays in
+native byte order. `from_torch` shares the memory of contiguous CPU tensors without `requires_grad`. All others are
+copied, and `explain_copy` returns the reason.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _BFLOAT16 = NUMPY["bf16"]
 def to_torch(x: Any, *, device: str | None = None) -> Any:
     """Return a PyTorch tensor with the values of an array, or a dictionary of tensors for a mapping.
 
-    A writable NumPy array in main memory is shared: a change of the tensor changes the array. Read-only arrays,
-    such as JAX's, are copied.
+    The memory of a writable, C-contiguous NumPy array is shared: a change of the tensor changes the array. Read-only
+    arrays, such as JAX's, are copied.
 
     Args:
         x: an array of NumPy or JAX, a tensor, or a mapping such as `result.parameters`.
@@ -69,7 +69,7 @@ def _as_tensor(torch: Any, x: Any) -> Any:
 def from_torch(x: Any) -> Any:
     """Return a NumPy array with the values of a tensor, or a dictionary of arrays for a mapping.
 
-    A tensor in main memory is shared, unless it has a gradient or gaps between its elements.
+    The memory of a CPU tensor is shared, unless it requires gradients or is not contiguous.
 
     Args:
         x: a tensor, or a mapping such as a `state_dict`.
@@ -102,7 +102,7 @@ def from_torch(x: Any) -> Any:
 
 
 def explain_copy(x: Any) -> str:
-    """Return why `to_torch` or `from_torch` copies an array; "" if both sides share its memory.
+    """Return why `to_torch` copies an array, or `from_torch` a tensor; "" if the memory is shared.
 
     Args:
         x: an array or a tensor.
@@ -124,11 +124,11 @@ def explain_copy(x: Any) -> str:
             return "it is read-only, and PyTorch has no read-only tensors"
         return ""
     if not hasattr(x, "is_contiguous"):
-        return f"{type(x).__module__.partition('.')[0]} may share its memory with other arrays"
+        return "it is neither a NumPy array nor a tensor; arrays of JAX must not be changed"
     if x.device.type != "cpu":
         return f"it is on the device {x.device}"
     if x.requires_grad:
-        return "it has a gradient, and an optimiser may change it"
+        return "it requires gradients, so an optimiser may change it"
     if x.is_conj() or x.is_neg():
         return "it is a view that conjugates or negates its elements"
     return "" if x.is_contiguous() else "its elements are not contiguous"
@@ -139,12 +139,12 @@ def load_into(
 ) -> None:
     """Copy trained parameters into a PyTorch module.
 
-    The weights of `torch.nn.Linear` are transposed: ours have the shape (inputs, outputs).
+    The weights of `torch.nn.Linear` are transposed: TimeRL-nb's have the shape (inputs, outputs).
 
     Args:
         module: a `torch.nn.Module`. Nothing is changed if an error is raised.
-        parameters: our parameters by name, such as `result.parameters`.
-        names: our name for each name of the module; by default the names are equal.
+        parameters: TimeRL-nb's parameters by name, such as `result.parameters`.
+        names: TimeRL-nb's name for each name of the module; by default the names are equal.
 
     Raises:
         MissingPartError: PyTorch is not installed.
@@ -181,11 +181,11 @@ def load_into(
 
 
 def read_from(module: Any, names: Mapping[str, str] | None = None) -> dict[str, Array]:
-    """Return copies of the parameters of a PyTorch module, by our names and in our shapes.
+    """Return copies of the parameters of a PyTorch module, by TimeRL-nb's names and in its shapes.
 
     Args:
         module: a `torch.nn.Module`.
-        names: our name for each name of the module; by default the names are equal.
+        names: TimeRL-nb's name for each name of the module; by default the names are equal.
 
     Raises:
         MissingPartError: PyTorch is not installed.

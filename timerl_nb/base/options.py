@@ -98,7 +98,7 @@ class Options:
         devices: number of JAX devices to shard the outermost vectorised dimension over.
         backend: library of the kernels: "jax", or "torch" for the interpreter with PyTorch.
         device: device of PyTorch, such as "cpu" or "cuda"; None is the CPU. JAX has its own setting.
-        torch_compile: compile the kernels of PyTorch by inductor; on a CPU, this needs a C++ compiler.
+        torch_compile: compile the kernels of PyTorch by TorchInductor; on a CPU, this needs a C++ compiler.
         random: generator of random numbers: "threefry", or the faster "threefry13" and "hash32".
         isl_operations: limit on the work of isl in one scheduling, in elementary operations.
         check_nan: stop at the first NaN, and name its operation, point and line; implies the interpreter.

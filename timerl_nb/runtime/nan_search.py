@@ -38,8 +38,12 @@ def add_nan_check(kernel: Kernel, names: Names) -> Callable[..., Any]:
     kinds = {op.id: op.kind for op in kernel.body}
     made_here = [kinds.get(op_id, _GIVEN[0]) not in _GIVEN for op_id, _ in kernel.results]
 
+    def copy(arrays: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(x if x is None else kernel.engine.shared(x) for x in arrays)
+
     def looked_at(*args: Any) -> Any:
-        made, found = kernel.run_with_nan_check(*args)
+        *others, slots, blocks = args  # PyTorch writes into accumulators and blocks
+        made, found = kernel.run_with_nan_check(*others, copy(slots), copy(blocks))
         numbers = np.flatnonzero(kernel.engine.to_numpy(found) & np.array(made_here))
         if len(numbers):
             raise _Search(kernel, kernel.recompute(*args), names).error(int(numbers[0]))

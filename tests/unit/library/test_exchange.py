@@ -25,7 +25,7 @@ def test_reasons_for_copies() -> None:
     fixed = np.ones(2)
     fixed.setflags(write=False)
     assert "read-only" in trl.exchange.explain_copy(fixed)
-    assert "jax" in trl.exchange.explain_copy(jnp.ones(2))
+    assert "JAX" in trl.exchange.explain_copy(jnp.ones(2))
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def test_a_kernel_that_inductor_refuses_runs_traced(monkeypatch: pytest.MonkeyPa
     program = count().compile({"T": 6}, trl.Options(backend="torch", torch_compile=True))
     found = program.execute(seed=3, progress=False)
     np.testing.assert_array_equal(found["x"], run(count(), {"T": 6})["x"])
-    assert "# not compiled by inductor: RuntimeError: no such lowering\n" in str(program.executable)
+    assert "# not compiled by TorchInductor: RuntimeError: no such lowering\n" in str(program.executable)
 
 
 def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

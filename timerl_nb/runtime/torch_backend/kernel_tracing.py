@@ -365,7 +365,7 @@ class Trace:
                 compiled(*[x.clone() for x in examples])
         except Exception as error:
             self.reason = f"{type(error).__name__}: {first_line(error)}"
-            self.text = f"# not compiled by inductor: {self.reason}\n{self.text}"
+            self.text = f"# not compiled by TorchInductor: {self.reason}\n{self.text}"
         else:
             self.run = compiled
 

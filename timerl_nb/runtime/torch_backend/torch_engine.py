@@ -64,7 +64,7 @@ def make_engine(device: str | None, *, compiled: bool) -> Engine:
     ) -> Callable[..., Any]:
         return kernel_tracing.TracedKernel(kernel, f, here, compiled=compiled)
 
-    how = ", kernels compiled by inductor" if compiled else ""
+    how = ", kernels compiled by TorchInductor" if compiled else ""
     return Engine(
         name="torch",
         describes=f"PyTorch on {here}{how}",
