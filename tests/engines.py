@@ -80,6 +80,13 @@ def poison(x: Any) -> None:
             x.fill_(1)
 
 
+def _share_memory(x: Any, y: Any) -> bool:
+    """Return whether a block and the block with a new row are the same, or two tensors of one memory."""
+    if hasattr(x, "untyped_storage") and hasattr(y, "untyped_storage"):
+        return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    return x is y
+
+
 class _Poisoned(dict[Any, Any]):
     """Store whose values are overwritten when they leave it, by deletion, donation or replacement."""
 
@@ -89,7 +96,7 @@ class _Poisoned(dict[Any, Any]):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         before = self.get(key)
-        if before is not None and before is not value:
+        if before is not None and not _share_memory(before, value):
             poison(before)
         super().__setitem__(key, value)
 
