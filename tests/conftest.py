@@ -130,7 +130,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--some", action="store_true", help="of tests marked some_of, so many cases of each"
     )
     parser.addoption(
-        "--engine", default="jax", help="of interpreted programs: jax, torch or poisoned"
+        "--engine", default="jax", help="of interpreted programs: jax, torch, poisoned or numpy"
     )
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
 

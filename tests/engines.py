@@ -1,21 +1,33 @@
 """The engine of interpreted programs in a session of tests (`pytest --engine torch`).
 
-"poisoned" is PyTorch with every dead and every donated array overwritten: programs that read such an array give
-wrong results.
+"numpy" is the engine in `tests/numpy_engine.py`, which users cannot choose. "poisoned" is PyTorch with every dead
+and every donated array overwritten: programs that read such an array give wrong results.
 """
 
 from __future__ import annotations
 
 import os
-from importlib import import_module
+import sys
 from typing import Any
 
+import numpy as np
+import pytest
+
+from timerl_nb.base import options as options_module
 from timerl_nb.base.options import Options
+from timerl_nb.compiler.ir.shapes import dtype_name, is_float
+from timerl_nb.runtime import engine
 from timerl_nb.runtime.interpreter.interpreter import Run
 from timerl_nb.runtime.interpreter.swap_transfers import SwapStore
 
 _CHECK = Options.__post_init__
 _NAMESPACE = Run._namespace
+
+
+def offer_numpy(patch: pytest.MonkeyPatch) -> None:
+    """Let `trl.Options` accept `backend="numpy"`."""
+    patch.setitem(engine._MODULES, "numpy", "tests.numpy_engine")
+    patch.setattr(options_module, "_BACKENDS", (*options_module._BACKENDS, "numpy"))
 
 
 def use_engine(name: str) -> None:
@@ -26,9 +38,14 @@ def use_engine(name: str) -> None:
     if name == "jax":
         return
     if name == "poisoned":
-        Run._namespace = _poisoned_namespace
+        Run._namespace = poisoned_namespace
+    if name == "numpy":
+        offer_numpy(pytest.MonkeyPatch())
+    mine = "torch" if name == "poisoned" else name
 
     def check(options: Options) -> None:
+        if options.backend not in ("jax", mine):  # the test itself chooses an engine
+            return _CHECK(options)
         needs_jax = (
             options.devices != 1,
             options.fuse_iterations != 1,
@@ -37,19 +54,22 @@ def use_engine(name: str) -> None:
             options.tune,
         )
         executor = options.executor or os.environ.get("TIMERL_EXECUTOR", "xla")
-        backend = "torch" if executor == "interpret" and not any(needs_jax) else "jax"
+        backend = mine if executor == "interpret" and not any(needs_jax) else "jax"
         object.__setattr__(options, "backend", backend)
-        if backend == "torch":
+        if backend == mine:
             object.__setattr__(options, "executor", None)
-        _CHECK(options)
+        return _CHECK(options)
 
     Options.__post_init__ = check
 
 
 def poison(x: Any) -> None:
-    """Overwrite a tensor: with NaN, or with other integers."""
-    torch = import_module("torch")
-    if not isinstance(x, torch.Tensor):
+    """Overwrite a tensor or an array of NumPy: with NaN, or with other integers."""
+    if isinstance(x, np.ndarray):
+        x[...] = np.nan if is_float(dtype_name(x.dtype)) else 1
+        return
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(x, torch.Tensor):
         return
     with torch.inference_mode():
         if x.is_floating_point():
@@ -58,6 +78,13 @@ def poison(x: Any) -> None:
             x.view(torch.int32).fill_(-(2**30))
         else:
             x.fill_(1)
+
+
+def _share_memory(x: Any, y: Any) -> bool:
+    """Return whether a block and the block with a new row are the same, or two tensors of one memory."""
+    if hasattr(x, "untyped_storage") and hasattr(y, "untyped_storage"):
+        return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    return x is y
 
 
 class _Poisoned(dict[Any, Any]):
@@ -69,7 +96,7 @@ class _Poisoned(dict[Any, Any]):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         before = self.get(key)
-        if before is not None and before is not value:
+        if before is not None and not _share_memory(before, value):
             poison(before)
         super().__setitem__(key, value)
 
@@ -79,7 +106,8 @@ class _Poisoned(dict[Any, Any]):
         return super().pop(key, *default)
 
 
-def _poisoned_namespace(run: Any, code: Any) -> dict[str, Any]:
+def poisoned_namespace(run: Any, code: Any) -> dict[str, Any]:
+    """Return the names of a program whose stores overwrite the values that leave them."""
     fresh = {
         id(store): _Poisoned(store)
         for store in run._stores.values()

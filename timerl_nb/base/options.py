@@ -22,6 +22,7 @@ ENVIRONMENT: Final = {
     "XDG_CACHE_HOME": "the folder of all caches, `~/.cache` by default; ours is `timerl-nb` in it",
 }
 
+_BACKENDS: Final = ("jax", "torch")  # all but the first run the interpreter
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -175,10 +176,10 @@ class Options:
             )
         if self.rematerialize not in ("auto", True, False):
             raise _wrong("rematerialize", self.rematerialize, '"auto", True or False')
-        if self.backend not in ("jax", "torch"):
+        if self.backend not in _BACKENDS:
             raise _wrong("backend", self.backend, '"jax" or "torch"')
-        if self.backend == "torch":
-            self._check_torch()
+        if self.backend != _BACKENDS[0]:
+            self._check_interpreted()
         elif self.device is not None:
             raise _together(
                 "device", self.device, "jax", "call jax.config.update('jax_default_device', ...)"
@@ -196,11 +197,11 @@ class Options:
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise _wrong(name, count, "a positive integer")
 
-    def _check_torch(self) -> None:
+    def _check_interpreted(self) -> None:
         """Refuse options that need XLA, and choose the interpreter.
 
         Raises:
-            OptionError: an option cannot be combined with PyTorch.
+            OptionError: an option cannot be combined with the backend.
         """
         needs_xla = {
             "devices": self.devices != 1,
@@ -211,7 +212,7 @@ class Options:
             "executor": self.executor == "xla",
         }
         for name in (name for name, asked in needs_xla.items() if asked):
-            raise _together(name, getattr(self, name), "torch", f"leave out {name}")
+            raise _together(name, getattr(self, name), self.backend, f"leave out {name}")
         if self.device is not None and not isinstance(self.device, str):
             raise _wrong("device", self.device, 'the name of a device of PyTorch, such as "cuda"')
         object.__setattr__(self, "executor", "interpret")

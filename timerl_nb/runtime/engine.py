@@ -31,8 +31,12 @@ class Engine:
         name: Value of the option `backend`.
         describes: Description of the library and the device; "" for the default engine.
         compile_kernel: Compiles the function `trace` of a kernel. Takes the kernel, the function, the numbers of
-            the donated arguments, and the device of the results or None.
-        scope: Constructor of the context of a point.
+            the donated arguments, and the device of the results or None. The result may have an attribute
+            `text`, its program. An engine that compiles nothing returns the function itself.
+        compilations: Returns how often a result of `compile_kernel` was compiled; None for an engine that
+            compiles nothing.
+        scope: Constructor of the context of a point. Its arguments are those of `Kernel.scope`; the interpreter
+            needs its `point`, `capacity(size)` and `length(size)`.
         compute: Computes an operation from a context, the operation, its operands, and their symbolic shapes.
         no_padding: Kinds that need axes of fixed lengths, with the reason.
         own: Returns results that share no memory with operands, constants or each other.
@@ -68,6 +72,7 @@ class Engine:
     name: str
     describes: str
     compile_kernel: Callable[[Any, Callable[..., Any], tuple[int, ...], Any], Callable[..., Any]]
+    compilations: Callable[[Any], int] | None
     scope: Callable[..., Scope]
     compute: Callable[..., Array]
     no_padding: Mapping[str, str]

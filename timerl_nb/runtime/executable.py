@@ -203,12 +203,11 @@ class Executable(Inspectable):
         return compile(source, _FILE, "exec")
 
     def compiles(self) -> dict[str, int]:
-        """Return the number of compilations of each kernel. Kernels without computation are excluded."""
-        sizes: dict[str, int] = {}
+        """Return the number of compilations of each kernel that computes; none if the engine compiles nothing."""
+        count, sizes = self.engine.compilations, dict[str, int]()
         for op_id, kernel in self.kernels.items():
-            if not kernel.passes_on:
-                jitted: Any = kernel.run
-                sizes[self.ast.names[op_id]] = jitted._cache_size()
+            if count is not None and not kernel.passes_on:
+                sizes[self.ast.names[op_id]] = count(kernel.run)
         return sizes
 
     def __str__(self) -> str:

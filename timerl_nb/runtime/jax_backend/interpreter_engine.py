@@ -19,6 +19,7 @@ def make_engine(device: str | None, *, compiled: bool) -> Engine:
         name="jax",
         describes="",
         compile_kernel=_compile_kernel,
+        compilations=lambda run: run._cache_size(),
         scope=Scope,
         compute=rules.compute,
         no_padding=rules.NO_PADDING,

@@ -140,8 +140,9 @@ class TracedKernel:
             self._traces[key] = trace
             return trace, made
 
-    def _cache_size(self) -> int:
-        """Return the number of compilations, as JAX's functions do."""
+    @property
+    def compilations(self) -> int:
+        """Number of traces so far."""
         return len(self._traces)
 
     @property

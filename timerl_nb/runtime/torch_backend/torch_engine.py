@@ -69,6 +69,7 @@ def make_engine(device: str | None, *, compiled: bool) -> Engine:
         name="torch",
         describes=f"PyTorch on {here}{how}",
         compile_kernel=compile_kernel,
+        compilations=lambda run: run.compilations,
         scope=partial(TorchScope, device=here),
         compute=torch_rules.compute,
         no_padding=torch_rules.NO_PADDING,

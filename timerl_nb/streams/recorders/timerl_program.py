@@ -181,12 +181,12 @@ def record_program(program: Program, seed: int = 0) -> Stream:
         seed: the seed of the run.
 
     Raises:
-        OptionError: the program is unbounded, swaps buffers to the host, or runs with PyTorch.
+        OptionError: the program is unbounded, swaps buffers to the host, or does not run with JAX.
         ExecutionError: as in `program.execute`.
     """
     executable = a_program(program).executable
     why = "is unbounded" if executable.pdg.dims.endless is not None else ""
-    why = why or ("runs with PyTorch" if executable.engine.name != "jax" else "")
+    why = why or (f"runs with {executable.engine.describes}" if executable.engine.describes else "")
     why = why or ("swaps buffers to the host" if executable.plan.swaps.all else "")
     if why:
         raise OptionError(
