@@ -24,7 +24,7 @@ from timerl_nb.compiler.loops.loop_nodes import Execute, If, Loop, Node
 from timerl_nb.compiler.symbolic.expression_evaluation import python_source
 from timerl_nb.driver.program import Program
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.xla.lowering.host_regions import Around, Call, Part, Regions, _Draft, _flat
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 

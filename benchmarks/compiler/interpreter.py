@@ -10,7 +10,7 @@ from timerl_nb.compiler.ir.shapes import dtype_name
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.fused_kernel import Kernel
 from timerl_nb.runtime.interpreter.interpreter import Run
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 
 Function = Callable[..., Any]
 

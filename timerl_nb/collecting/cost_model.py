@@ -26,7 +26,7 @@ from timerl_nb.collecting.strategy import Way
 from timerl_nb.compiler.ir.analysis.cost_terms import moving
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.driver.search.machine_constants import machine_here
-from timerl_nb.runtime.jax_backend.jax_engine import device_name
+from timerl_nb.runtime.jax_backend.arrays_and_devices import device_name
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work
 
 FITTED: Final = "collecting"  # key of the stored machine constants fitted to batches

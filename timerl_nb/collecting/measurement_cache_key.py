@@ -18,7 +18,7 @@ from timerl_nb.base.machine_model import cores
 from timerl_nb.base.options import thread_settings
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.env.gymnasium import GymEnvironment
-from timerl_nb.runtime.jax_backend.jax_engine import device_count, device_name
+from timerl_nb.runtime.jax_backend.arrays_and_devices import device_count, device_name
 from timerl_nb.runtime.state.disk_cache import hash_texts
 
 _DEEP: Final = 8  # depth of inspected objects

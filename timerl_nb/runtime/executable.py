@@ -120,7 +120,7 @@ class Executable(Inspectable):
         if self.xla_program is None:
             whole = ", so no loop is tiled" if self.tiles else ""
             if self.engine.name != "jax":
-                return f"interpreted by {self.engine.describes}{whole}"
+                return f"interpreted by {self.engine.description}{whole}"
             return f"interpreted: {self._interpreter_reason}{whole}"
         shards, count = self.xla_program.shards, len(self.xla_program.calls)
         text = f"{count} XLA program{'s' if count > 1 else ''}"

@@ -119,7 +119,7 @@ class Kernel:
         moving = moving_symbols(self.pdg, self.op)
         sizes = self._shapes()
         for inner in self.body:
-            reason = self.engine.no_padding.get(inner.kind)
+            reason = self.engine.kinds_without_padding.get(inner.kind)
             if reason is None:
                 continue
             for slot, shape in enumerate(sizes[inner.id]):
@@ -171,8 +171,8 @@ class Kernel:
             for d, first, size in zip(attrs.axes, firsts, shape[:n], strict=True):
                 index[attrs.dims.index(d)] = int(values(first, at)) + np.arange(size)
             made[inner.id] = _cut_out(attrs, index).reshape(shape)
-        found = [self.engine.copied(made[source]) for source, _ in self.results]
-        placed = found if self._device is None else list(map(self.engine.bind, found))
+        found = [self.engine.copy(made[source]) for source, _ in self.results]
+        placed = found if self._device is None else list(map(self.engine.move_to_device, found))
         return tuple(placed[k] for k in self.order)
 
     @property
@@ -225,7 +225,7 @@ class Kernel:
         for block, (k, store) in zip(blocks, self.blocks.items(), strict=True):
             cut = self.plan.placed.blocks[self.op.id, k].cut
             row = scope.point[store.stored_dim] - store.first_row
-            results[k] = self.engine.with_row(block, row, results[k], cut=cut)
+            results[k] = self.engine.write_row(block, row, results[k], cut=cut)
         return tuple(results[k] for k in self.order)
 
     # --- looking for NaNs ------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Kernel:
             scope, arrays = self._bind_operands(seed, coords, operands, taken, blocks)
             results = self._accumulate(self.engine.own(self.compute(scope, arrays)), slots)
             shapes = [output.type.shape for output in self.op.outputs]
-            found = self.engine.holding_nans(scope, results, shapes)
+            found = self.engine.has_nans(scope, results, shapes)
             return self._put_away(scope, results, blocks), found
 
         return self.engine.compile_kernel(self, trace, (), self._device)
@@ -309,7 +309,7 @@ class Kernel:
             else have
             for size, have in sizes
         )
-        return self.engine.fitted(x, shape)
+        return self.engine.pad_or_cut(x, shape)
 
     def own_block(self, part: PointRange) -> int | None:
         """Return the index of a part's block among the blocks written by this kernel; None if it is another."""
@@ -328,7 +328,7 @@ class Kernel:
                 pieces.append(
                     whole[None] if part.along is None else self._slice_block(scope, part, whole)
                 )
-            x = self.engine.end_to_end(pieces)
+            x = self.engine.concatenate(pieces)
         read = self.op.inputs[slot]
         lengths = tuple(e.length for e in read.index if isinstance(e, Slice))
         shape = (*self.sizes.shape(self.op, lengths), *self.sizes.point_shape(read))
@@ -339,7 +339,7 @@ class Kernel:
         assert part.along is not None
         first = part.index[part.along] - self.plan.stores[part.tensor].first_row
         count = self.sizes.capacity(self.op, part.count if part.count.symbols else part.count.const)
-        return self.engine.rows(scope, block, first, count)
+        return self.engine.read_rows(scope, block, first, count)
 
 
 def _cut_out(attrs: ConstAttrs, index: Sequence[Array]) -> Array:
@@ -357,7 +357,7 @@ def start(engine: Engine, sizes: Sizes, op: Op, out: int) -> Callable[[], Any]:
     kind, reduce = op.outputs[out].type, op.outputs[out].reduce
     assert reduce is not None
     nothing = identity(reduce, NUMPY[kind.dtype])
-    return engine.fresh(sizes.shape(op, kind.shape), kind.dtype, nothing)
+    return engine.fill_factory(sizes.shape(op, kind.shape), kind.dtype, nothing)
 
 
 def _touches(op: Op, slot: int, axis: int, shape: Shape, moving: frozenset[str]) -> bool:

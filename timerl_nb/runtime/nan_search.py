@@ -39,7 +39,7 @@ def add_nan_check(kernel: Kernel, names: Names) -> Callable[..., Any]:
     made_here = [kinds.get(op_id, _GIVEN[0]) not in _GIVEN for op_id, _ in kernel.results]
 
     def copy(arrays: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(x if x is None else kernel.engine.shared(x) for x in arrays)
+        return tuple(x if x is None else kernel.engine.snapshot(x) for x in arrays)
 
     def looked_at(*args: Any) -> Any:
         *others, slots, blocks = args  # PyTorch writes into accumulators and blocks

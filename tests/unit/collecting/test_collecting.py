@@ -294,7 +294,7 @@ def test_an_interrupt_leaves_whole_batches(how: str, monkeypatch: pytest.MonkeyP
         before = c.next()
         copy = np.array(before.obs)
         assert_same(before, d.next())
-        monkeypatch.setattr("timerl_nb.runtime.jax_backend.jax_engine.wait", interrupted)
+        monkeypatch.setattr("timerl_nb.runtime.jax_backend.arrays_and_devices.wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             c.next()
         monkeypatch.undo()

@@ -111,7 +111,7 @@ def test_weights_that_come_after_an_interrupt_are_acted_by(monkeypatch: pytest.M
         right = {n: 0 * w for n, w in c.weights.items()}
         right["actor.bias"] = np.array([-100, 100], np.float32)
         assert_same(c.next(), d.next(), "before")
-        monkeypatch.setattr("timerl_nb.runtime.jax_backend.jax_engine.wait", interrupted)
+        monkeypatch.setattr("timerl_nb.runtime.jax_backend.arrays_and_devices.wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             c.next()
         monkeypatch.undo()

@@ -24,7 +24,7 @@ from timerl_nb.collecting.strategies.native_vector_environment import Native
 from timerl_nb.collecting.strategy import Counts, Way
 from timerl_nb.collecting.strategy_report import Speed, StrategyRow, Ways
 from timerl_nb.collecting.strategy_selection import SelectedStrategy, check, choose
-from timerl_nb.runtime.jax_backend.jax_engine import device_count
+from timerl_nb.runtime.jax_backend.arrays_and_devices import device_count
 from timerl_nb.runtime.state.disk_cache import DiskCache
 
 ENV = trl.env.make("CartPole-v1", max_steps=30)

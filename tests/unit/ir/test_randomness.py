@@ -25,7 +25,7 @@ from timerl_nb.compiler.ir.reference.evaluation_rules import RULES
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.compiler.symbolic.dimensions import Dims
 from timerl_nb.compiler.symbolic.index_expressions import sym
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.jax_backend.random_rules import draw, generate, threefry
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import Scope
 

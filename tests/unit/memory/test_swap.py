@@ -22,7 +22,7 @@ from timerl_nb.compiler.symbolic.index_expressions import Slice
 from timerl_nb.driver.search.budget_suggestions import fit_suggestions
 from timerl_nb.runtime.engine import named
 from timerl_nb.runtime.interpreter.swap_transfers import THREAD
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 
 BOUNDS = {"B": 16, "I": 3, "T": 12}
 STEP_BY_STEP = trl.Options(vectorize=("b",))

@@ -23,7 +23,7 @@ from timerl_nb.driver.compiling.compile_decision import Decision
 from timerl_nb.driver.search.memory_budget_search import Search, SearchResult
 from timerl_nb.runtime.engine import named
 from timerl_nb.runtime.interpreter.swap_transfers import THREAD
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 
 BOUNDS = {"B": 16, "I": 3, "T": 40}
 STEP_BY_STEP = trl.Options(vectorize=("b",), executor="xla")

@@ -37,7 +37,7 @@ from timerl_nb.replay.training.bounded_channel import Channel, Closed
 from timerl_nb.replay.training.learner_thread import Learner
 from timerl_nb.replay.training.primitive_rates import seconds_of_a_row
 from timerl_nb.replay.training.weight_slots import WeightSlots
-from timerl_nb.runtime.jax_backend.jax_engine import capture_jax_settings
+from timerl_nb.runtime.jax_backend.arrays_and_devices import capture_jax_settings
 
 DQN = Dqn("gym.CartPole-v1", hidden=(8,), target_every=5, epsilon=(1.0, 0.1, 20))
 

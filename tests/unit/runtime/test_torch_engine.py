@@ -70,7 +70,7 @@ def test_the_text_of_a_kernel_is_its_program() -> None:
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_bits_are_those_of_the_reference_on_every_device(generator: str) -> None:
     """A GPU computes the bits by signed words; here the CPU computes them in this way, too."""
-    torch_random = importlib.import_module("timerl_nb.runtime.torch_backend.torch_random")
+    random_rules = importlib.import_module("timerl_nb.runtime.torch_backend.random_rules")
     far = 2**31 + 5
     with trl.Context("b", "t") as ctx:
         (b, B), (t, T) = ctx.dims
@@ -82,15 +82,15 @@ def test_bits_are_those_of_the_reference_on_every_device(generator: str) -> None
         for point in ((0, 0), (3, 7), (far, 2**32 - 1)):
             words = tuple(np.array([w & 0xFFFFFFFF], np.uint32) for w in (seed >> 32, seed))
             at = dict(zip(op.attrs.dims, point, strict=True))
-            scope = torch_random.TorchScope({}, at, words, lambda n: n, lambda n: False)
-            found = torch_random.bits_of(scope, op).view(torch.int32).numpy().view(np.uint32)
+            scope = random_rules.TorchScope({}, at, words, lambda n: n, lambda n: False)
+            found = random_rules.bits_of(scope, op).view(torch.int32).numpy().view(np.uint32)
             reference = Reference(pdg, {"B": 1, "T": 1}, seed=seed)
             want = RULES["rng"](reference, op, (), at)
             np.testing.assert_array_equal(found, want)
 
 
 def test_each_kind_has_a_rule_or_a_reason() -> None:
-    rules = importlib.import_module("timerl_nb.runtime.torch_backend.torch_rules")
+    rules = importlib.import_module("timerl_nb.runtime.torch_backend.operation_rules")
     assert set(rules.RULES) | set(rules.NO_RULE) == set(KINDS)
     assert not set(rules.RULES) & set(rules.NO_RULE)
 
@@ -104,7 +104,9 @@ def test_a_kernel_that_inductor_refuses_runs_traced(monkeypatch: pytest.MonkeyPa
     program = count().compile({"T": 6}, trl.Options(backend="torch", torch_compile=True))
     found = program.execute(seed=3, progress=False)
     np.testing.assert_array_equal(found["x"], run(count(), {"T": 6})["x"])
-    assert "# not compiled by TorchInductor: RuntimeError: no such lowering\n" in str(program.executable)
+    assert "# not compiled by TorchInductor: RuntimeError: no such lowering\n" in str(
+        program.executable
+    )
 
 
 def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +151,7 @@ def test_a_function_may_keep_its_arguments() -> None:
 
 def test_live_views_receive_copies_of_tensors_and_rows() -> None:
     for value in (torch.ones(3), np.ones(3)):
-        copied = named("torch").shared(value)
+        copied = named("torch").snapshot(value)
         value[0] = 5
         assert float(copied[0]) == 1
 
@@ -253,7 +255,7 @@ def test_settings_of_the_process_are_restored() -> None:
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
 def test_integers_are_contracted_by_exact_products_of_floats(dtype: Any) -> None:
     """A GPU has no integer products; here the CPU computes them in this way, too."""
-    sums = importlib.import_module("timerl_nb.runtime.torch_backend.torch_sums")
+    sums = importlib.import_module("timerl_nb.runtime.torch_backend.reduction_rules")
     ends = torch.iinfo(dtype)
     made = torch.Generator().manual_seed(1)
     x, y = (

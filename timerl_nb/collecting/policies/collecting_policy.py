@@ -17,8 +17,8 @@ from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.env.spaces import Discrete, MultiDiscrete
 from timerl_nb.execution.results.run_result import Result
 from timerl_nb.rl.exported_policy import LearntPolicy
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.jax_backend import graph_function as graph
-from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 # A policy's results for observations, by name: the action and the extras.
 Acted = dict[str, Any]

@@ -32,8 +32,8 @@ from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.execution.results.run_result import Result
 from timerl_nb.rl.exported_policy import LearntPolicy, graphs_of, indices
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.jax_backend import graph_function as rules
-from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from timerl_nb.driver.compiling_context import Context
 from timerl_nb.driver.program import Program
 from timerl_nb.env.environment import Simulation
 from timerl_nb.execution.control.unbounded_iterations import Turns as DriverTurns
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.jax_backend import graph_function as graph
-from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 _FLAGS = ("terminated", "truncated")
 _CARRIED = ("after", "returns", "lengths")

@@ -8,7 +8,7 @@ from timerl_nb.base.options import Options
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategies.xla_scan import Scan
-from timerl_nb.runtime.jax_backend.jax_engine import device_count
+from timerl_nb.runtime.jax_backend.arrays_and_devices import device_count
 
 
 class Sharded(Scan):

@@ -17,7 +17,7 @@ from timerl_nb.driver.compiling.pass_and_schedule_serialization import (
     deserialize_front,
     serialize_front,
 )
-from timerl_nb.runtime.jax_backend.jax_engine import device_name
+from timerl_nb.runtime.jax_backend.arrays_and_devices import device_name
 from timerl_nb.runtime.state.disk_cache import CacheEntry, disk_cache, key_of
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import CompiledCalls
 

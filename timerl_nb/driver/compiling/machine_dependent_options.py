@@ -7,7 +7,7 @@ from timerl_nb.base.options import Options
 from timerl_nb.compiler.memory.budget.budget_check import Planner
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.runtime.engine import Engine, named
-from timerl_nb.runtime.jax_backend.jax_engine import is_accelerated
+from timerl_nb.runtime.jax_backend.arrays_and_devices import is_accelerated
 from timerl_nb.runtime.xla.lowering.device_sharding import devices
 
 

@@ -11,7 +11,7 @@ from timerl_nb.compiler.ir.operation_attributes import ConstAttrs
 from timerl_nb.compiler.ir.shapes import NUMPY, WIDE
 from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.passes.dynamic_bound_expansion import DynamicBounds
-from timerl_nb.runtime.jax_backend.jax_engine import has_wide_types
+from timerl_nb.runtime.jax_backend.arrays_and_devices import has_wide_types
 
 
 def check_reads(pdg: Pdg, bounds: Mapping[str, int]) -> None:

@@ -15,8 +15,8 @@ from timerl_nb.driver.compiling.source_checks import check_types
 from timerl_nb.driver.search.budget_suggestions import fit_suggestions
 from timerl_nb.execution.telemetry.progress_bar import compiling
 from timerl_nb.runtime.host_memory import main_memory_left
+from timerl_nb.runtime.jax_backend.arrays_and_devices import is_accelerated
 from timerl_nb.runtime.jax_backend.fork_guard import check_process
-from timerl_nb.runtime.jax_backend.jax_engine import is_accelerated
 
 
 def check_memory(

@@ -26,7 +26,7 @@ from timerl_nb.execution.results.run_result import Result
 from timerl_nb.execution.telemetry.program_live_frames import Telemetry, Watched
 from timerl_nb.execution.telemetry.progress_bar import saying, turns_bar
 from timerl_nb.runtime.interpreter.interpreter import Run
-from timerl_nb.runtime.jax_backend.jax_engine import check_transfers
+from timerl_nb.runtime.jax_backend.arrays_and_devices import check_transfers
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Final
 
 from timerl_nb.base.machine_model import Machine
-from timerl_nb.runtime.jax_backend.jax_engine import device_name
+from timerl_nb.runtime.jax_backend.arrays_and_devices import device_name
 from timerl_nb.runtime.state.disk_cache import CacheEntry, disk_cache, key_of
 
 _HERE: Final = "machine"

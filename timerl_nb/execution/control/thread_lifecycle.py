@@ -13,8 +13,8 @@ from typing import Final
 from timerl_nb.base.errors import Origin, TimeRLError, user_origin
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.execution.results.run_result import Result
+from timerl_nb.runtime.jax_backend.arrays_and_devices import capture_jax_settings
 from timerl_nb.runtime.jax_backend.fork_guard import is_forked
-from timerl_nb.runtime.jax_backend.jax_engine import capture_jax_settings
 
 _GRACE: Final = 5.0  # seconds to wait for the end of a run when the interpreter exits
 

@@ -15,7 +15,7 @@ from timerl_nb.base.errors import ExecutionError
 from timerl_nb.execution.control.pause_and_stop import ENDS, RunControl
 from timerl_nb.execution.telemetry.live_view_frames import Frame
 from timerl_nb.execution.telemetry.process_metrics import ProcessMetrics
-from timerl_nb.runtime.jax_backend.jax_engine import memory_in_use
+from timerl_nb.runtime.jax_backend.arrays_and_devices import memory_in_use
 
 RATE: Final = 15.0  # maximum frames per second
 _IDLE: Final = 1.0  # seconds between frames of a paused run

@@ -14,8 +14,8 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.replay.training.algorithm import Algorithm, parts, whole
 from timerl_nb.replay.training.bounded_channel import Channel
 from timerl_nb.replay.training.thread_allocation import Allocation
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.jax_backend import graph_function as graph
-from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 
 @dataclass(frozen=True)

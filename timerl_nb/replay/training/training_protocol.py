@@ -34,7 +34,7 @@ from timerl_nb.replay.training.training_curves import Curves
 from timerl_nb.replay.training.training_folder import KeptTraining
 from timerl_nb.replay.training.weight_slots import WeightSlots
 from timerl_nb.runtime.jax_backend import graph_function as graph
-from timerl_nb.runtime.jax_backend.jax_engine import capture_jax_settings
+from timerl_nb.runtime.jax_backend.arrays_and_devices import capture_jax_settings
 
 Mode = Literal["exact", "free"]
 _OUTER = "turn"

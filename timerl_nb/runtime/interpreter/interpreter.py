@@ -129,7 +129,7 @@ class Run:
         space: dict[str, Any] = {"rt": self._support}
         space |= {variable(bound): value for bound, value in bounds.items()}
         engine = self.executable.engine
-        bind = engine.bind if self.executable.plan.swaps.all else (lambda x: x)
+        bind = engine.move_to_device if self.executable.plan.swaps.all else (lambda x: x)
         dim = self.executable.pdg.dims.dynamic
         if dim is not None:
             space |= {"rt_lengths": self._lengths, "rt_most": bounds[dim.bound]}
@@ -149,7 +149,7 @@ class Run:
             if store.traits.has_rows:
                 kind = pdg[op_id].outputs[out].type
                 shape = (store.size, *sizes.shape(pdg[op_id], kind.shape))
-                fresh = engine.fresh(shape, kind.dtype)
+                fresh = engine.fill_factory(shape, kind.dtype)
                 space[f"new_{store_name((op_id, out))}"] = lambda fresh=fresh: bind(fresh())
         exec(code, space)
         return space
@@ -226,7 +226,7 @@ class Run:
                 values = {
                     p[0] if len(p) == 1 else p: engine.to_user(store.value(held, p))
                     for p in points
-                    if store.has_row(p) and not engine.is_taken_over(dict.get(held, store.key(p)))
+                    if store.has_row(p) and not engine.is_deleted(dict.get(held, store.key(p)))
                 }
             if values:
                 found.setdefault(store.name, {}).update(values)
@@ -277,7 +277,7 @@ class Run:
         The returned function copies them to the host, on any thread.
         """
         engine = self.executable.engine
-        held = [[engine.shared(self._output(op)(k)) for k in points] for op, points in wanted]
+        held = [[engine.snapshot(self._output(op)(k)) for k in points] for op, points in wanted]
         return lambda: [[engine.to_numpy(x) for x in row] for row in held]
 
     def _output(self, op: Op, reached: SoFar | None = None) -> Callable[..., Any]:
@@ -376,7 +376,7 @@ class Run:
         hosted = {store.key(tuple(row)) for row in points[away].tolist()}
         for key, value in made.items():
             fresh = self._support.arrive(
-                self.executable.engine.copied(value)
+                self.executable.engine.copy(value)
             )  # a new array, as kernels may overwrite it
             if key in hosted:
                 assert isinstance(held, SwapStore)

@@ -47,10 +47,10 @@ class RuntimeCalls:
         self.host = host
         self.stack = engine.stack
         self.on_host = engine.to_numpy
-        self.copied = engine.copied
+        self.copied = engine.copy
         self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
         swaps = bool(plan.swaps.all)
-        self.arrive = engine.bind if swaps else engine.to_device
+        self.arrive = engine.move_to_device if swaps else engine.to_device
         self.trace = ledger.record_both if swaps else ledger.trace.append
         self.offload, self.fetch = transfers.offload, transfers.come_back
         self.settle = transfers.drop_due

@@ -170,7 +170,7 @@ class SwapStore(dict[Any, Any]):
         """Start to copy a value to the host, unless a copy exists."""
         value = self[key]
         if key not in self._copies:
-            self._home = self._transfers.engine.home(value)
+            self._home = self._transfers.engine.placement(value)
             self._copies[key] = self._transfers.submit(
                 "offload", self, lambda: self._transfers.engine.to_host(value)
             )

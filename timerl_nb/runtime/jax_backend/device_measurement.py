@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from timerl_nb.base.interleaved_timing import time_shortest_call
-from timerl_nb.runtime.jax_backend.jax_engine import device
+from timerl_nb.runtime.jax_backend.arrays_and_devices import device
 
 _TIMES: Final = 5  # runs per measurement
 _SIDE: Final = 512  # rows and columns of the large matrix

@@ -17,7 +17,7 @@ from timerl_nb.base.errors import MissingPartError, warn
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import Read, reached_from
 from timerl_nb.compiler.ir.shapes import Size
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.jax_backend import operation_rules as rules
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scope
 

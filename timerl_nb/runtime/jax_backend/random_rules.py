@@ -23,7 +23,11 @@ from timerl_nb.compiler.ir.operation_attributes import RngAttrs
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.random_bits import DEFAULT, MOST_LOOPED, ROTATIONS, Words
 from timerl_nb.compiler.symbolic.index_expressions import sym
-from timerl_nb.runtime.jax_backend.jax_engine import as_jax_promotes, call_apart, is_accelerated
+from timerl_nb.runtime.jax_backend.arrays_and_devices import (
+    as_jax_promotes,
+    call_apart,
+    is_accelerated,
+)
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scope, grid_of
 
 _CALLED: Final = 32  # fewest numbers worth a call on a CPU

@@ -22,7 +22,7 @@ from timerl_nb.compiler.ir.operation_attributes import (
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.reference.evaluation_rules import identity
 from timerl_nb.compiler.ir.shapes import HALF, NUMPY, is_float
-from timerl_nb.runtime.jax_backend.jax_engine import is_accelerated
+from timerl_nb.runtime.jax_backend.arrays_and_devices import is_accelerated
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scope, mask_padding
 from timerl_nb.runtime.jax_backend.user_function_calls import total
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 
 from timerl_nb.compiler.ir import random_bits
-from timerl_nb.runtime.jax_backend.jax_engine import call_apart
+from timerl_nb.runtime.jax_backend.arrays_and_devices import call_apart
 
 _THREEFRY = "threefry2x32"
 _MOST = 1 << 14  # draws of one row with more numbers keep JAX's loop, as their copies matter less

@@ -14,7 +14,7 @@ from timerl_nb.base.errors import ExecutionError
 from timerl_nb.compiler.ir.operation_attributes import Along, JaxedAttrs, PureFunction
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.shapes import NUMPY
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import Called, JaxArray, Scope
 from timerl_nb.runtime.jax_backend.unrolled_key_draws import with_unrolled_draws
 

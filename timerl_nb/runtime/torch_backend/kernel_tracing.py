@@ -24,10 +24,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.runtime.jax_backend.user_function_calls import first_line
-from timerl_nb.runtime.torch_backend.jax_function_calls import CALLS
 from timerl_nb.runtime.torch_backend.kernel_settings import ON_CPU, ON_GPU, ONE_THREAD
-from timerl_nb.runtime.torch_backend.torch_random import make_draws
-from timerl_nb.runtime.torch_backend.torch_scope import Tensor
+from timerl_nb.runtime.torch_backend.random_rules import make_draws
+from timerl_nb.runtime.torch_backend.trace_context_and_masks import Tensor
+from timerl_nb.runtime.torch_backend.untraced_operators import CALLS
 
 _ATEN: Final = torch.ops.aten
 _CALL: Final = torch.ops.timerl_nb.call.default

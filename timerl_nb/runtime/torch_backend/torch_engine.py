@@ -17,9 +17,14 @@ from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import cxx_compiler
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.runtime.engine import Engine
-from timerl_nb.runtime.jax_backend import jax_engine
-from timerl_nb.runtime.torch_backend import kernel_tracing, torch_positions, torch_rules, torch_sums
-from timerl_nb.runtime.torch_backend.torch_scope import (
+from timerl_nb.runtime.jax_backend import arrays_and_devices
+from timerl_nb.runtime.torch_backend import (
+    gather_scatter_rules,
+    kernel_tracing,
+    operation_rules,
+    reduction_rules,
+)
+from timerl_nb.runtime.torch_backend.trace_context_and_masks import (
     TORCH,
     Tensor,
     TorchScope,
@@ -57,7 +62,9 @@ def make_engine(device: str | None, *, compiled: bool) -> Engine:
         """Copy an array of the host or a tensor to new memory of the device."""
         if isinstance(array, Tensor):
             return array.to(here, copy=True)
-        return from_numpy(np.array(jax_engine.storable(np.asarray(array)), order="C")).to(here)
+        return from_numpy(np.array(arrays_and_devices.storable(np.asarray(array)), order="C")).to(
+            here
+        )
 
     def compile_kernel(
         kernel: Any, f: Callable[..., Any], taken: tuple[int, ...], bound: Any
@@ -67,34 +74,34 @@ def make_engine(device: str | None, *, compiled: bool) -> Engine:
     how = ", kernels compiled by TorchInductor" if compiled else ""
     return Engine(
         name="torch",
-        describes=f"PyTorch on {here}{how}",
+        description=f"PyTorch on {here}{how}",
         compile_kernel=compile_kernel,
         compilations=lambda run: run.compilations,
         scope=partial(TorchScope, device=here),
-        compute=torch_rules.compute,
-        no_padding=torch_rules.NO_PADDING,
+        compute=operation_rules.compute,
+        kinds_without_padding=operation_rules.NO_PADDING,
         own=kernel_tracing.own,
-        accumulate=torch_sums.accumulate,
-        with_row=torch_positions.with_row,
-        rows=torch_positions.rows,
-        end_to_end=torch_positions.end_to_end,
-        holding_nans=holding_nans,
-        fitted=_fitted,
+        accumulate=reduction_rules.accumulate,
+        write_row=gather_scatter_rules.with_row,
+        read_rows=gather_scatter_rules.rows,
+        concatenate=gather_scatter_rules.end_to_end,
+        has_nans=holding_nans,
+        pad_or_cut=_fitted,
         stack_points=partial(_stack_points, zeros),
         stack=_stack,
         zeros=zeros,
-        fresh=fresh,
-        copied=to_device,
+        fill_factory=fresh,
+        copy=to_device,
         copy_stores=_copy_stores,
-        shared=_copied_value,
-        seed_words=jax_engine.seed_words,
+        snapshot=_copied_value,
+        seed_words=arrays_and_devices.seed_words,
         to_device=to_device,
-        bind=lambda x: x if isinstance(x, Tensor) else to_device(x),
+        move_to_device=lambda x: x if isinstance(x, Tensor) else to_device(x),
         to_numpy=to_numpy,
         to_user=lambda x: np.array(to_numpy(x)),
         wait=partial(_wait, here),
-        is_taken_over=lambda x: False,
-        home=lambda x: x.device,
+        is_deleted=lambda x: False,
+        placement=lambda x: x.device,
         to_host=_to_host,
         from_host=_from_host,
         device=lambda: here,

@@ -18,7 +18,7 @@ from timerl_nb.driver.program import Program, a_program
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.fused_kernel import Kernel as Compiled
 from timerl_nb.runtime.interpreter.interpreter import Run
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.streams.kernel_declaration import Kernel, blocks_of
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.memory_segments import Segment
@@ -186,7 +186,9 @@ def record_program(program: Program, seed: int = 0) -> Stream:
     """
     executable = a_program(program).executable
     why = "is unbounded" if executable.pdg.dims.endless is not None else ""
-    why = why or (f"runs with {executable.engine.describes}" if executable.engine.describes else "")
+    why = why or (
+        f"runs with {executable.engine.description}" if executable.engine.description else ""
+    )
     why = why or ("swaps buffers to the host" if executable.plan.swaps.all else "")
     if why:
         raise OptionError(

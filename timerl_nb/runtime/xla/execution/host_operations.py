@@ -13,7 +13,7 @@ from timerl_nb.compiler.ir.shapes import Shape, concrete
 from timerl_nb.compiler.memory.byte_sizes import moving_symbols
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.symbolic.index_expressions import Lin, sym
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.checkpoint_writer import write_checkpoint
 from timerl_nb.runtime.xla.execution.host_control_flow import Length

@@ -22,7 +22,7 @@ from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.buffer import Buffer
 from timerl_nb.compiler.memory.placement.buffer_layout import Layout
 from timerl_nb.runtime.interpreter.swap_transfers import Copy, SwapStore, Transfers
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.memory_ledger import Ledger
 
 Point = tuple[int, ...]

@@ -21,7 +21,7 @@ from timerl_nb.compiler.loops.iteration_cuts import Cut
 from timerl_nb.compiler.loops.loop_nodes import Guard, If, Loop
 from timerl_nb.runtime.call_timing import Stopwatch
 from timerl_nb.runtime.interpreter.swap_transfers import Copy
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.output_assembly import Outputs, Returned
 from timerl_nb.runtime.run_protocol import changed_already, run_ended_error

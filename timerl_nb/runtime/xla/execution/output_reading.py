@@ -13,7 +13,7 @@ from timerl_nb.compiler.ir.shapes import concrete
 from timerl_nb.compiler.memory.placement.buffer import Buffer
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import Lin, Slice, const
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 

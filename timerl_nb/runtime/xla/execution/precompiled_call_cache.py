@@ -17,7 +17,7 @@ import jax
 from jax.experimental import serialize_executable
 
 from timerl_nb.base.options import xla_flags
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.state.disk_cache import DiskCache, key_of
 from timerl_nb.runtime.state.safe_unpickling import CLASSES, Allowed
 

@@ -29,7 +29,7 @@ from timerl_nb.compiler.memory.placement.buffer import Buffer
 from timerl_nb.compiler.memory.placement.passed_data import passed_on
 from timerl_nb.compiler.memory.steady_state.extrapolated_plan import layout_of
 from timerl_nb.runtime.fused_kernel import Kernel
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.state.iteration_counter import TurnCounter
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
     CompiledCall,

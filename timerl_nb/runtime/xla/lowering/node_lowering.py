@@ -52,8 +52,8 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 )
 from timerl_nb.compiler.symbolic.substitution import subst_entry
 from timerl_nb.runtime.fused_kernel import Kernel
+from timerl_nb.runtime.jax_backend.arrays_and_devices import fitted
 from timerl_nb.runtime.jax_backend.gather_scatter_rules import Picks
-from timerl_nb.runtime.jax_backend.jax_engine import fitted
 from timerl_nb.runtime.jax_backend.reduction_rules import COMBINE
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray
 from timerl_nb.runtime.xla.lowering.buffer_access import (

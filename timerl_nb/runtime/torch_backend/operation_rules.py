@@ -18,11 +18,10 @@ from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.shapes import HALF, Size, promote
 from timerl_nb.compiler.symbolic.index_expressions import sym
 from timerl_nb.runtime.jax_backend import operation_rules as jax_rules
-from timerl_nb.runtime.torch_backend import torch_positions as positions
-from timerl_nb.runtime.torch_backend import torch_sums as sums
-from timerl_nb.runtime.torch_backend.jax_function_calls import evaluate_jax_function
-from timerl_nb.runtime.torch_backend.torch_random import draw
-from timerl_nb.runtime.torch_backend.torch_scope import (
+from timerl_nb.runtime.torch_backend import gather_scatter_rules as positions
+from timerl_nb.runtime.torch_backend import reduction_rules as sums
+from timerl_nb.runtime.torch_backend.random_rules import draw
+from timerl_nb.runtime.torch_backend.trace_context_and_masks import (
     NAMES,
     TORCH,
     Tensor,
@@ -30,6 +29,7 @@ from timerl_nb.runtime.torch_backend.torch_scope import (
     grid_of,
     take,
 )
+from timerl_nb.runtime.torch_backend.untraced_operators import evaluate_jax_function
 
 Rule = Callable[[TorchScope, Op, Sequence[Tensor], Any], Tensor]
 

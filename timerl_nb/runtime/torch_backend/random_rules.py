@@ -18,10 +18,10 @@ import torch
 from timerl_nb.compiler.ir import random_bits
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.symbolic.index_expressions import sym
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.jax_backend import random_rules
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import Scope
-from timerl_nb.runtime.torch_backend.torch_scope import Tensor, TorchScope, grid_of
+from timerl_nb.runtime.torch_backend.trace_context_and_masks import Tensor, TorchScope, grid_of
 
 
 def make_draws(kernel: Any, device: str) -> Callable[[Any, Sequence[Any]], dict[int, Tensor]]:

@@ -1,4 +1,4 @@
-"""User-defined JAX functions inside a kernel of PyTorch, called by values on the host."""
+"""PyTorch operators that a trace does not enter: user-defined JAX functions, and long scans."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import torch
 from timerl_nb.compiler.ir.operation_attributes import JaxedAttrs
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.shapes import NUMPY
-from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.jax_backend import user_function_calls
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import Scope
-from timerl_nb.runtime.torch_backend.torch_scope import (
+from timerl_nb.runtime.torch_backend.reduction_rules import scan_in_order
+from timerl_nb.runtime.torch_backend.trace_context_and_masks import (
     TORCH,
     Tensor,
     TorchScope,
     from_numpy,
     to_numpy,
 )
-from timerl_nb.runtime.torch_backend.torch_sums import scan_in_order
 
 
 @dataclass(frozen=True, eq=False)

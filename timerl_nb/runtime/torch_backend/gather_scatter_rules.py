@@ -22,7 +22,7 @@ from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import Lin
-from timerl_nb.runtime.torch_backend.torch_scope import (
+from timerl_nb.runtime.torch_backend.trace_context_and_masks import (
     NAMES,
     Tensor,
     TorchScope,

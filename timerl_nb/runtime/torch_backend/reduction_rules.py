@@ -22,7 +22,7 @@ from timerl_nb.compiler.ir.operation_attributes import (
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.reference.evaluation_rules import identity
 from timerl_nb.compiler.ir.shapes import NUMPY
-from timerl_nb.runtime.torch_backend.torch_scope import (
+from timerl_nb.runtime.torch_backend.trace_context_and_masks import (
     NAMES,
     TORCH,
     Tensor,
