@@ -6,6 +6,7 @@ markup.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -507,3 +508,118 @@ program = trl.algorithms.reinforce(hidden=(3,)).compile({"B": 2, "I": 3, "T": 5}
     assert [row.switch for row in rows] == ["lift", "fuse"]
     for row in rows:
         assert min(row.first, row.ahead, row.again, row.back) > 0, row
+
+
+AREAS = """() => Object.fromEntries(
+    ["source", "graph", "loops", "time", "inspector"].map((name) => {
+        const cell = document.querySelector(`.trl-explorer .trl-at-${name}`);
+        const { x, y, right, bottom } = cell?.getBoundingClientRect() ?? new DOMRect();
+        return [name, [x, y, right, bottom].map(Math.round)];
+    }),
+)"""
+
+
+def areas(page: Page) -> dict[str, list[int]]:
+    """The rectangles of the panes: left, top, right, bottom."""
+    return page.evaluate(AREAS)
+
+
+def test_all_panes_are_seen_at_once_and_can_be_arranged(watched: Watched, lab: Lab) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    explore(watched, lab, "layout.ipynb", "display(program.explore())")
+    page.locator(".trl-explorer").evaluate("(element) => element.scrollIntoView()")
+    page.wait_for_timeout(300)
+    found = areas(page)
+    bottom = page.locator("#jp-main-statusbar, .jp-StatusBar-Widget").first.bounding_box()
+    assert bottom is not None
+    assert all(area[3] <= bottom["y"] + 1 for area in found.values()), (found, bottom)
+    assert found["source"][2] <= found["graph"][0] < found["graph"][2] <= found["loops"][0]
+    assert found["graph"][3] <= found["time"][1] and found["time"][2] <= found["inspector"][0]
+    for name in ("space", "memory"):
+        plot = page.locator(f".trl-{name} .trl-plot").bounding_box()
+        assert plot is not None and plot["y"] + 60 < found["time"][3], name
+    # borders move, and the browser remembers them
+    border = page.locator(".trl-border.trl-vertical").first.bounding_box()
+    assert border is not None
+    x, y = border["x"] + 4, border["y"] + 80
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 70, y, steps=4)
+    page.mouse.up()
+    moved = areas(page)
+    assert abs(moved["source"][2] - found["source"][2] - 70) <= 2
+    assert moved["loops"] == found["loops"]
+    # a hidden pane gives its place to the others
+    page.locator(".trl-layout summary").click()
+    page.locator('[data-key="pane-loops"]').click()
+    hidden = areas(page)
+    assert hidden["loops"] == [0, 0, 0, 0] and hidden["graph"][2] == found["loops"][2]
+    page.keyboard.press("Escape")
+    expect(page.locator(".trl-layout-menu")).to_be_hidden()
+    open_and_run(page, lab, "layout.ipynb")
+    expect(page.locator(".trl-explorer .trl-graph g.node").first).to_be_visible(timeout=20_000)
+    assert areas(page)["loops"] == [0, 0, 0, 0]
+    page.locator(".trl-layout summary").click()
+    page.locator(".trl-layout-menu button", has_text="reset").click()
+    assert areas(page)["loops"][2] > 0
+    page.keyboard.press("Escape")
+    # full screen, and other widths
+    page.locator(".trl-layout button", has_text="full screen").click()
+    page.wait_for_function("() => document.querySelector('.trl-explorer.trl-full')")
+    whole = page.locator(".trl-explorer").bounding_box()
+    assert whole is not None and (whole["width"], whole["height"]) == (1440, 900)
+    run = page.locator(".trl-at-run").bounding_box()
+    assert run is not None and run["y"] + run["height"] <= 900
+    page.locator(".trl-layout button", has_text="full screen").click()
+    page.wait_for_function("() => !document.querySelector('.trl-explorer.trl-full')")
+    for width, shown in ((1100, "narrow"), (1300, "medium"), (1440, "wide")):
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(page.locator(f".trl-explorer[data-width='{shown}']")).to_be_visible()
+    # a second view of the same explorer, beside the notebook
+    page.locator(".trl-layout button", has_text="open beside").click()
+    expect(page.locator(".trl-explorer")).to_have_count(2)
+    page.locator(".trl-loops .trl-line.trl-execute").first.click()
+    expect(page.locator(".trl-loops .trl-line.trl-execute.trl-selected")).to_have_count(2)
+    assert_clean(watched)
+
+
+COSTS = """
+import json
+from timerl_nb.show import CostView
+print("COSTS", json.dumps(CostView.from_program(program).to_json()))
+"""
+
+
+def test_colours_show_the_costs_of_the_program(watched: Watched, lab: Lab) -> None:
+    page = explore(watched, lab, "costs.ipynb", COSTS, "explorer = program.explore()\nexplorer")
+    printed = page.locator(".jp-OutputArea-output pre", has_text="COSTS").inner_text()
+    costs = json.loads(printed.partition("COSTS")[2])["measures"]
+    choice = page.get_by_label("colour by")
+    offered = ["no colours", *(f"by {one['name']}" for one in costs)]
+    assert choice.locator("option").all_inner_texts() == offered
+    choice.select_option("launches")
+    line = page.locator(".trl-loops .trl-line.trl-execute", has_text="acting(")
+    (most,) = {
+        max(row["value"] for row in one["rows"]) for one in costs if one["name"] == "launches"
+    }
+    expect(line).to_have_attribute("data-cost", f"{most:,.0f} launches")
+    acting, learning = (
+        float(page.locator(node(page, name)).evaluate("(e) => e.style.getPropertyValue('--cost')"))
+        for name in ("acting(", "learning(")
+    )
+    assert (acting, learning) == (1, 200 / most)
+    fill = "(e) => getComputedStyle(e.querySelector('path, polygon')).fill"
+    assert (
+        len({page.locator(node(page, name)).evaluate(fill) for name in ("acting(", "learning(")})
+        == 2
+    )
+    expect(page.locator(".trl-graph .trl-status")).to_contain_text(f"{most:,.0f} launches")
+    # a measurement adds a measure
+    run_cell(page, "explorer.measured(trl.profile(program.with_bounds({I: 2})).by_op)")
+    expect(choice.locator("option").last).to_have_text("by measured time", timeout=60_000)
+    choice.select_option("measured time")
+    expect(line).to_have_attribute("data-cost", re.compile(r"\d (µ|m)?s$"))
+    choice.select_option("")
+    expect(page.locator(".trl-explorer .trl-costly")).to_have_count(0)
+    assert_clean(watched)

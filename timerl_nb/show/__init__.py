@@ -23,6 +23,7 @@ from timerl_nb.show.schedule.iteration_space_view import IterationSpaceView
 from timerl_nb.show.schedule.loop_view import LoopView
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
 from timerl_nb.show.side_by_side import side_by_side
+from timerl_nb.show.stages.operation_costs import CostView
 from timerl_nb.show.stages.operation_inspector import InspectorView
 from timerl_nb.show.stages.operation_lineage import Lineage
 from timerl_nb.show.stages.operation_search import Index, SearchView
@@ -37,6 +38,7 @@ register()
 
 __all__ = [
     "ComparisonView",
+    "CostView",
     "GraphView",
     "Index",
     "InspectorView",

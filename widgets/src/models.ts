@@ -66,6 +66,16 @@ export interface Cost {
   seconds: [number | null, number | null];
 }
 
+export interface CostRow {
+  op_ids: number[];
+  value: number;
+}
+
+export interface CostView {
+  view: "cost";
+  measures: Measure[];
+}
+
 export interface Curve {
   at: Numbers;
   values: Numbers;
@@ -346,6 +356,12 @@ export interface MappingView {
   traffic: MappingTerm[];
   told: string;
   text: string;
+}
+
+export interface Measure {
+  name: string;
+  unit: string;
+  rows: CostRow[];
 }
 
 export interface MemoryView {

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from timerl_nb.show import (
+    CostView,
     GraphView,
     Index,
     InspectorView,
@@ -210,6 +211,7 @@ class Drawing:
             "memory": self.memory,
             "loops": self.loops,
             "source": source_view(self.program),
+            "cost": CostView.from_program(self.program),
         }
         return {name: packed(view) for name, view in views.items()}
 

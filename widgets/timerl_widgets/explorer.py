@@ -12,7 +12,15 @@ from typing import Any
 
 import traitlets
 
-from timerl_nb.show import ComparisonView, OutlineView, RunView, SweepView, detail, source_view
+from timerl_nb.show import (
+    ComparisonView,
+    CostView,
+    OutlineView,
+    RunView,
+    SweepView,
+    detail,
+    source_view,
+)
 from timerl_nb.show.comparison.argument_sweep import MEASURED, Sweeper, problem_of, swept_argument
 from timerl_nb.show.stages.compile_progress import Progress, following, tried_text
 from timerl_nb.show.widget_api import (
@@ -87,6 +95,7 @@ class Explorer(Widget):
     outline = traitlets.Dict().tag(sync=True)
     stores = traitlets.Dict().tag(sync=True)
     source = traitlets.Dict().tag(sync=True)
+    cost = traitlets.Dict().tag(sync=True)
     told = traitlets.Dict().tag(sync=True)
     loops = traitlets.Dict().tag(sync=True)
     space = traitlets.Dict().tag(sync=True)
@@ -182,8 +191,9 @@ class Explorer(Widget):
         self._change(bounds, options)
 
     def measured(self, seconds: Mapping[int, float]) -> None:
-        """Show the measured time of each line of the user's code, from seconds by operation (`Profile.by_op`)."""
+        """Show the measured time of each line and each operation, from seconds by operation (`Profile.by_op`)."""
         self.source = packed(source_view(self.program, seconds))
+        self.cost = packed(CostView.from_program(self.program, seconds))
 
     def vary(self, **values: Any) -> None:
         """Show the program for other argument values, compiled in the background; see `wait`.

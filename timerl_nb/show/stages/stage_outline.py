@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Final
 
 from timerl_nb.base.errors import OptionError
@@ -22,6 +20,7 @@ from timerl_nb.driver.program import Program, a_program
 from timerl_nb.driver.stages import Listing
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.show.schedule.loop_view import LoopView
+from timerl_nb.show.stages.operation_costs import CostView
 from timerl_nb.show.view_model import View
 
 Place = tuple[str, int]  # a file and a line of it
@@ -195,22 +194,22 @@ class _Figures:
 
     def __init__(self, program: Program, seconds: Mapping[int, float] | None) -> None:
         plan = program.memory
-        held, launches = Counter[Place](), Counter[Place]()
-        spent: dict[Place, float] = {}
-        for tensor, store in plan.stores.items():
-            held[_place(plan.computing_operation(*tensor))] += store.most * store.unit
-        for op in plan.statements.ops.values():
-            count = prod(plan.pdg.dims[d].count(program.bounds) for d in op.domain)
-            body = op.body or (op,)
-            # constants of other lines are copied into kernels at no cost
-            for place in {_place(one) for one in body if one.inputs or one.kind == "rng"}:
-                launches[place] += count
-                spent[place] = spent.get(place, 0.0) + (seconds or {}).get(op.id, 0.0)
-        columns: list[tuple[Column, Mapping[Place, float]]] = [
-            (Column("bytes", "bytes"), held),
-            (Column("launches", ""), launches),
-        ]
-        columns += [(Column("time", "seconds"), spent)] if seconds else []
+        costs = {one.name: one for one in CostView.from_program(program, seconds).measures}
+        held: dict[Place, float] = {}
+        for tensor, row in zip(plan.stores, costs["bytes"].rows, strict=True):
+            place = _place(plan.computing_operation(*tensor))
+            held[place] = held.get(place, 0.0) + row.value
+        columns: list[tuple[Column, Mapping[Place, float]]] = [(Column("bytes", "bytes"), held)]
+        for name, title in (("launches", "launches"), ("measured time", "time")):
+            if name not in costs:
+                continue
+            found: dict[Place, float] = {}
+            for op, row in zip(plan.statements.ops.values(), costs[name].rows, strict=True):
+                body = op.body or (op,)
+                # constants of other lines are copied into kernels at no cost
+                for place in {_place(one) for one in body if one.inputs or one.kind == "rng"}:
+                    found[place] = found.get(place, 0.0) + row.value
+            columns.append((Column(title, costs[name].unit), found))
         self.columns = tuple(column for column, _ in columns)
         self._counts = tuple(counts for _, counts in columns)
 

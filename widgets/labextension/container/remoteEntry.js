@@ -1,4 +1,5 @@
-// An extension of JupyterLab: shows the saved picture of a widget whose model is gone.
+// An extension of JupyterLab: shows the saved picture of a widget whose model is gone, and opens explorers beside
+// their notebook.
 //
 // A saved notebook has each widget's picture beside the id of its model. After the kernel has ended JupyterLab
 // shows an error in place of the widget, although the picture is there. This file is a container of module
@@ -72,13 +73,29 @@
     panel.disposed.connect(() => observer.disconnect());
   }
 
+  /** Open the output of a cell a second time, beside the notebook, when the explorer in it asks. */
+  function offerBeside(app, tracker) {
+    const command = "notebook:create-output-view";
+    if (!app.commands.hasCommand(command)) return;
+    document.body.dataset.timerlBeside = "";
+    document.addEventListener("timerl-beside", ({ target }) => {
+      const panel = tracker.find(({ node }) => node.contains(target));
+      const at = panel?.content.widgets.findIndex(({ node }) => node.contains(target)) ?? -1;
+      if (at < 0) return;
+      app.shell.activateById(panel.id);
+      panel.content.activeCellIndex = at;
+      app.commands.execute(command);
+    });
+  }
+
   async function extension() {
     const { INotebookTracker } = await shared("@jupyterlab/notebook");
     const plugin = {
-      id: "timerl-nb:saved-pictures",
+      id: "timerl-nb:notebooks",
       autoStart: true,
       requires: [INotebookTracker],
-      activate: (_, tracker) => {
+      activate: (app, tracker) => {
+        void app.restored.then(() => offerBeside(app, tracker));
         tracker.forEach(watch);
         tracker.widgetAdded.connect((_, panel) => watch(panel));
       },

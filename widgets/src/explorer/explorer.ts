@@ -7,6 +7,7 @@ import { GraphPane, type GraphModel } from "../graph/graph";
 import { InspectorPane, type InspectorModel } from "../inspector/inspector";
 import { Instants } from "../shared/instants";
 import { descend } from "../shared/lineage";
+import { Layout } from "./layout";
 import { LoopPane } from "../loops/loops";
 import { html } from "../shared/markup";
 import { MemoryPane } from "../memory/memory";
@@ -23,6 +24,7 @@ import { SweepPane, type Argument, type SweepModel } from "../sweep/sweep";
 import { onRefused, selectionOf, sendTo } from "../shared/widget";
 import type {
   ComparisonView,
+  CostView,
   IterationSpaceView,
   Lineage,
   LoopView,
@@ -48,6 +50,7 @@ export interface ExplorerTraits {
 }
 
 const CHANGES = ["options", "bounds", "argument"]; // requests whose duration is measured
+const AROUND = 172; // pixels of the timed panes beside their plots: scrubber, titles, legend
 const SAID = 100; // minimal milliseconds between two instants sent to Python
 
 export class ExplorerView {
@@ -69,11 +72,12 @@ export class ExplorerView {
       if (CHANGES.includes(message.kind)) this.#asked = performance.now();
       toPython(message);
     };
+    const cells: Record<string, HTMLElement> = {};
     const cell = (name: string) => {
-      const made = html("div", { class: `trl-cell trl-at-${name}`, style: `grid-area: ${name}` });
-      this.#root.append(made);
-      return made;
+      cells[name] = html("div", { class: `trl-cell trl-at-${name}`, "data-share": name });
+      return cells[name];
     };
+    const head = html("div", { class: "trl-header" });
     const panes: { dispose(): void }[] = [];
     const kept = <P extends { dispose(): void }>(pane: P): P => {
       panes.push(pane);
@@ -98,8 +102,22 @@ export class ExplorerView {
     const scrubber = kept(new Scrubber(time, selection, send));
     const space = kept(new SpacePane(time, selection, send));
     const memory = kept(new MemoryPane(time, selection, send));
+    space.onResize(time, () => {
+      const free = time.clientHeight - AROUND;
+      space.fit(0.42 * free);
+      memory.fit(0.58 * free);
+    });
     const run = kept(new RunPane(cell("run"), selection, send));
     const compare = kept(new ComparePane(cell("compare"), selection, send));
+    const first = html("div", { class: "trl-first" }, cells.settings!);
+    const layout = kept(
+      new Layout(first, selection, this.#root, cells, (cost) => {
+        graph.colour(cost);
+        loops.colour(cost);
+      }),
+    );
+    head.append(first, cells.sweep!, cells.strip!);
+    this.#root.append(head, layout.main, cells.run!, cells.compare!);
 
     const get = <Model>(trait: string) => unpack<Model>(model.get(trait) as Packed);
     const some = <Model>(trait: string, draw: (view: Model) => void) => {
@@ -133,6 +151,7 @@ export class ExplorerView {
         stores.draw(get<StoresView>("stores"));
         turn();
       },
+      cost: () => some<CostView>("cost", (view) => layout.draw(view)),
       source: () => source.draw(get<OutlineView>("source")),
       told: () => some<DetailModel>("told", (view) => outline.detail(view)),
       space: () =>

@@ -2,6 +2,7 @@
 // cluster requires a new layout by Python (message `fold`). All other actions happen here: moving, searching,
 // isolating a neighbourhood, and animating changes between graphs.
 import { counted } from "../shared/plot";
+import { colour, type Cost } from "../shared/cost";
 import { Card } from "./card";
 import { mark, move, showRemoved, unmark, type Carry } from "./change";
 import { Drawing } from "./drawing";
@@ -52,6 +53,8 @@ export class GraphPane extends Pane<GraphModel> {
   #found: string[] = [];
   #isolated: ReadonlySet<string> | null = null;
   #asked = ""; // the cluster whose fold was requested from Python
+  #cost: Cost | null = null;
+  #scale = ""; // the meaning of the strongest colour
   #news = ""; // the differences from the previous graph
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
@@ -129,7 +132,7 @@ export class GraphPane extends Pane<GraphModel> {
       if (places.size) move(drawing, places, carry);
     }
     this.#find();
-    this.select();
+    this.colour(this.#cost);
     this.instant();
     if (hadFocus) this.#focus(graph.item(folding) ? folding : this.#focused);
   }
@@ -175,6 +178,17 @@ export class GraphPane extends Pane<GraphModel> {
       const runs = this.selection.runs(graph.nodes.get(id)!.op_ids);
       element.classList.toggle("trl-running", runs);
     }
+  }
+
+  /** Colour the nodes by a measure of cost; null for no colours. */
+  colour(cost: Cost | null): void {
+    this.#cost = cost;
+    if (!this.#drawing) return;
+    const { graph, nodes } = this.#drawing;
+    const items = [...nodes].map(([id, element]) => [element, graph.nodes.get(id)!.op_ids]);
+    const most = colour(items as [Element, number[]][], cost);
+    this.#scale = cost && most ? `strongest colour: ${cost.text(most)}` : "";
+    this.select();
   }
 
   // --- drawing ---------------------------------------------------------------------------------
@@ -252,7 +266,7 @@ export class GraphPane extends Pane<GraphModel> {
 
   #say(text: string): void {
     this.#clear.hidden = !this.#news;
-    this.#said.textContent = [this.#news, text || (this.#news ? "" : HELP)]
+    this.#said.textContent = [this.#news, this.#scale, text || (this.#news ? "" : HELP)]
       .filter(Boolean)
       .join(" · ");
   }

@@ -70,7 +70,7 @@ export abstract class Pane<Model> {
   }
 
   /** Call `act` when the size of an element has changed, before it is next drawn. */
-  protected onResize(element: Element, act: () => void): void {
+  onResize(element: Element, act: () => void): void {
     let asked = 0; // deferred: an immediate measurement may change sizes again, which browsers report as an error
     const watch = new ResizeObserver(() => {
       cancelAnimationFrame(asked);

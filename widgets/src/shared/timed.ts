@@ -10,6 +10,8 @@ import type { Instants } from "./instants";
 /** Margins shared by all timed panes, in pixels; the vertical margins differ. */
 const MARGIN = { left: 62, right: 14 } as const;
 
+const LEAST = 88; // pixels of a plot's height
+
 /** The content at a position of a plot: its operations, or its tensor. */
 export interface Described {
   readonly text: string;
@@ -27,6 +29,7 @@ export abstract class TimedPane<Model> extends Panel<Model> {
   protected readonly tip = html("div", { class: "trl-tip", hidden: true });
   protected instants: Instants | null = null;
   protected scale = new Scale({ left: 0, top: 0, width: 1, height: 1 }, [0, 1], [0, 1]);
+  protected height: number;
   readonly #head = svg("rect", { class: "trl-playhead" });
   #width = 0;
   #pressed = false;
@@ -38,9 +41,10 @@ export abstract class TimedPane<Model> extends Panel<Model> {
     name: string,
     title: string,
     css: string,
-    protected readonly height: number,
+    private readonly most: number,
   ) {
     super(host, selection, send, name, title, css);
+    this.height = most;
     this.body.append(this.plot, this.tip);
     this.onResize(this.body, () => this.#resize());
     this.#listen();
@@ -50,6 +54,14 @@ export abstract class TimedPane<Model> extends Panel<Model> {
   /** Set the statements of the instants. */
   follow(instants: Instants | null): void {
     this.instants = instants;
+  }
+
+  /** Draw the plot with a height, within its limits. */
+  fit(height: number): void {
+    const found = Math.round(Math.min(Math.max(height, LEAST), this.most));
+    if (found === this.height) return;
+    this.height = found;
+    this.repaint();
   }
 
   /** The number of instants. */

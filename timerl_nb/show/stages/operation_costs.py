@@ -1,0 +1,103 @@
+"""View-model of the cost of each operation: bytes, launches, estimated and measured time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from timerl_nb.compiler.ir.operations import Op
+from timerl_nb.compiler.memory.budget.candidate_cost import point_seconds
+from timerl_nb.compiler.memory.byte_sizes import sizes_of
+from timerl_nb.driver.compiling.machine_dependent_options import machine_of
+from timerl_nb.driver.program import Program, a_program
+from timerl_nb.show.view_model import View
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """Cost of a tensor or of a kernel, with the operations that it belongs to."""
+
+    op_ids: tuple[int, ...]
+    value: float
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One measure of cost.
+
+    Attributes:
+        name: `bytes`, `launches`, `estimated time` or `measured time`.
+        unit: `bytes`, `seconds`, or "" for a number.
+        rows: by tensor for bytes, by kernel for the others. The first id of a kernel's row is that of the kernel, and
+            the others are those of its operations.
+    """
+
+    name: str
+    unit: str
+    rows: tuple[CostRow, ...]
+
+
+@dataclass(frozen=True)
+class CostView(View):
+    """The cost of each operation of a program.
+
+    Bytes are the greatest number that the plan stores of each tensor at once. Launches are the points at which each
+    kernel runs. The estimated time is that of the model by which passes compare plans; it serves for comparison.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> [measure.name for measure in trl.show.CostView.from_program(program).measures]
+        ['bytes', 'launches', 'estimated time']
+    """
+
+    view = "cost"
+
+    measures: tuple[Measure, ...]
+
+    @classmethod
+    def from_program(cls, program: Program, seconds: Mapping[int, float] | None = None) -> CostView:
+        """Return the costs of a program.
+
+        Args:
+            program: the program.
+            seconds: measured seconds by operation, such as `Profile.by_op`; None if nothing is measured.
+        """
+        plan = a_program(program).memory
+        machine, sizes = machine_of(program.options), sizes_of(plan.pdg, program.bounds)
+        stored = tuple(
+            CostRow((plan.computing_operation(*tensor).id,), store.most * store.unit)
+            for tensor, store in plan.stores.items()
+        )
+        ops = plan.statements.ops.values()
+        counts = [prod(plan.pdg.dims[d].count(program.bounds) for d in op.domain) for op in ops]
+
+        def by_kernel(values: list[float]) -> tuple[CostRow, ...]:
+            return tuple(CostRow(_ids(op), v) for op, v in zip(ops, values, strict=True))
+
+        estimated = [
+            n * point_seconds(sizes, op, machine) for op, n in zip(ops, counts, strict=True)
+        ]
+        measures = [
+            Measure("bytes", "bytes", stored),
+            Measure("launches", "", by_kernel([float(n) for n in counts])),
+            Measure("estimated time", "seconds", by_kernel(estimated)),
+        ]
+        if seconds:
+            spent = [seconds.get(op.id, 0.0) for op in ops]
+            measures.append(Measure("measured time", "seconds", by_kernel(spent)))
+        return cls(tuple(measures))
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{one.name}: {sum(row.value for row in one.rows):,.6g} {one.unit}".rstrip()
+            for one in self.measures
+        )
+
+    __repr__ = __str__
+
+
+def _ids(op: Op) -> tuple[int, ...]:
+    """Return the ids of a kernel and of its operations, without constants, which other kernels copy, too."""
+    return op.id, *(one.id for one in op.body if one.inputs or one.kind == "rng")

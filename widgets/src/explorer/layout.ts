@@ -1,0 +1,259 @@
+// Layout of the explorer: rows of panes with movable borders, hidden panes, full screen, and a second view.
+import type { CostView } from "../models";
+import { Cost } from "../shared/cost";
+import { html } from "../shared/markup";
+import { Pane } from "../shared/pane";
+import type { Selection } from "../shared/selection";
+
+/** The panes of the explorer that can be hidden, with their names for users. */
+const NAMES: Record<string, string> = {
+  source: "source",
+  graph: "graph, steps or text of the stage",
+  loops: "loop nest",
+  time: "iteration space and memory",
+  inspector: "inspector",
+};
+/** The rows of panes, by the class of the width; a narrow explorer has one column. */
+const ROWS = {
+  wide: [
+    ["source", "graph", "loops"],
+    ["time", "inspector"],
+  ],
+  medium: [["graph", "loops"], ["source", "inspector"], ["time"]],
+  narrow: Object.keys(NAMES).map((name) => [name]),
+};
+type Width = keyof typeof ROWS;
+const WIDE = 900; // least pixels
+const MEDIUM = 700;
+const LEAST = 0.15; // least share of a pane
+const DEFAULTS: Record<string, number> = { graph: 1.4, time: 1.6, row1: 1.2 };
+const STORED = "timerl-explorer-layout";
+
+/** What the browser remembers: hidden panes, and sizes relative to the neighbours, of panes and of rows. */
+interface Arrangement {
+  hidden: string[];
+  shares: Record<string, number>;
+}
+
+/** Sent to the extension of JupyterLab, which opens the cell's output a second time. */
+export const BESIDE = "timerl-beside";
+
+/** Arranges the cells of the panes in `main`; its own pane has the controls. */
+export class Layout extends Pane<CostView> {
+  readonly main = html("div", { class: "trl-main" });
+  readonly #measure = html("select", {
+    "aria-label": "colour by",
+    title: "colour nodes of the graph and lines of the loop nest by their cost",
+  });
+  #costs: CostView | null = null;
+  readonly #menu = html("div", { class: "trl-layout-menu" });
+  #arrangement = stored();
+  #width: Width = "wide";
+
+  constructor(
+    host: HTMLElement,
+    selection: Selection,
+    private readonly explorer: HTMLElement,
+    private readonly cells: Readonly<Record<string, HTMLElement>>,
+    private readonly colour: (cost: Cost | null) => void,
+  ) {
+    super(host, selection, () => {}, "layout");
+    const button = (text: string, title: string, act: () => void) => {
+      const made = html("button", { title }, text);
+      made.addEventListener("click", act);
+      return made;
+    };
+    const beside = button(
+      "open beside",
+      "show this explorer a second time, beside the notebook",
+      () => this.root.dispatchEvent(new CustomEvent(BESIDE, { bubbles: true })),
+    );
+    beside.hidden = document.body.dataset.timerlBeside === undefined;
+    this.#measure.addEventListener("change", () => this.#paint());
+    this.root.append(
+      this.#measure,
+      html("details", {}, html("summary", {}, "panes"), this.#menu),
+      beside,
+      button("full screen", "fill the screen; Escape returns", () => void this.#fill()),
+    );
+    this.onResize(explorer, () => this.#fitWidth());
+    const full = () => this.#mark(document.fullscreenElement === explorer);
+    document.addEventListener("fullscreenchange", full);
+    this.onDispose(() => document.removeEventListener("fullscreenchange", full));
+    this.#arrange();
+  }
+
+  override draw(costs: CostView): void {
+    this.#costs = costs;
+    const { value } = this.#measure;
+    const names = costs.measures.map(({ name }) => name);
+    this.#measure.replaceChildren(
+      html("option", { value: "" }, "no colours"),
+      ...names.map((name) => html("option", { value: name }, `by ${name}`)),
+    );
+    this.#measure.value = names.includes(value) ? value : "";
+    this.#paint();
+  }
+
+  #paint(): void {
+    const found = this.#costs?.measures.find(({ name }) => name === this.#measure.value);
+    this.colour(found ? new Cost(found) : null);
+  }
+
+  protected override leave(): void {
+    const details = this.root.querySelector("details")!;
+    if (details.open) details.open = false;
+    else if (this.explorer.classList.contains("trl-full") && !document.fullscreenElement) {
+      this.#mark(false);
+    } else super.leave();
+  }
+
+  #fitWidth(): void {
+    const width = this.explorer.clientWidth;
+    const found = width >= WIDE ? "wide" : width >= MEDIUM ? "medium" : "narrow";
+    if (!width || found === this.#width) return;
+    this.#width = found;
+    this.#arrange();
+  }
+
+  /** Put the cells into rows, with borders between the visible ones. */
+  #arrange(): void {
+    const isShown = (name: string) => !this.#arrangement.hidden.includes(name);
+    const rows = ROWS[this.#width].map((names) => names.filter(isShown)).filter((r) => r.length);
+    const made = rows.map((names, k) => {
+      const row = html("div", { class: "trl-row", "data-share": `row${k}` });
+      for (const name of names) {
+        if (row.firstChild) row.append(this.#border("vertical"));
+        row.append(this.cells[name]!);
+      }
+      return row;
+    });
+    const parts = made.flatMap((row, k) => (k ? [this.#border("horizontal"), row] : [row]));
+    for (const name of Object.keys(NAMES)) if (!isShown(name)) this.cells[name]!.remove();
+    this.main.replaceChildren(...parts);
+    this.explorer.dataset.width = this.#width;
+    this.#size();
+    this.#list();
+  }
+
+  /** Apply the shares. */
+  #size(): void {
+    for (const part of this.main.querySelectorAll<HTMLElement>("[data-share]")) {
+      part.style.flexGrow = String(this.#share(part.dataset.share!));
+    }
+  }
+
+  #share(name: string): number {
+    return this.#arrangement.shares[name] ?? DEFAULTS[name] ?? 1;
+  }
+
+  /** A border between two neighbours that the pointer moves; the menu has the same for keys. */
+  #border(orientation: "vertical" | "horizontal"): HTMLElement {
+    const border = html("div", { class: `trl-border trl-${orientation}` });
+    border.addEventListener("pointerdown", (down) => {
+      const [before, after] = [border.previousElementSibling, border.nextElementSibling].map(
+        (one) => one as HTMLElement,
+      );
+      const isVertical = orientation === "vertical";
+      const size = (one: HTMLElement) => (isVertical ? one.offsetWidth : one.offsetHeight);
+      const [first, second] = [before!.dataset.share!, after!.dataset.share!];
+      const pixels = size(before!) + size(after!);
+      const shares = this.#share(first) + this.#share(second);
+      const start = size(before!);
+      const origin = isVertical ? down.clientX : down.clientY;
+      const move = (event: PointerEvent) => {
+        const by = (isVertical ? event.clientX : event.clientY) - origin;
+        const part = Math.min(1 - LEAST, Math.max(LEAST, (start + by) / pixels));
+        this.#store({
+          shares: {
+            ...this.#arrangement.shares,
+            [first]: part * shares,
+            [second]: (1 - part) * shares,
+          },
+        });
+        this.#size();
+      };
+      border.setPointerCapture(down.pointerId);
+      border.addEventListener("pointermove", move);
+      border.addEventListener(
+        "lostpointercapture",
+        () => {
+          border.removeEventListener("pointermove", move);
+          this.#list();
+        },
+        { once: true },
+      );
+      down.preventDefault();
+    });
+    return border;
+  }
+
+  /** Fill the menu: a box and a size for each pane. */
+  #list(): void {
+    const rows = Object.entries(NAMES).map(([name, text]) => {
+      const box = html("input", { type: "checkbox", "data-key": `pane-${name}` });
+      box.checked = !this.#arrangement.hidden.includes(name);
+      box.addEventListener("change", () => {
+        const others = this.#arrangement.hidden.filter((one) => one !== name);
+        this.#store({ hidden: box.checked ? others : [...others, name] });
+        this.#arrange();
+        this.#menu.querySelector<HTMLElement>(`[data-key="pane-${name}"]`)!.focus();
+      });
+      const size = html("input", {
+        type: "range",
+        min: LEAST,
+        max: 3,
+        step: 0.05,
+        value: this.#share(name),
+        "aria-label": `size of the pane: ${text}`,
+      });
+      size.addEventListener("input", () => {
+        this.#store({ shares: { ...this.#arrangement.shares, [name]: Number(size.value) } });
+        this.#size();
+      });
+      return html("div", {}, html("label", {}, box, text), size);
+    });
+    const reset = html("button", {}, "reset");
+    reset.addEventListener("click", () => {
+      this.#store({ hidden: [], shares: {} });
+      this.#arrange();
+    });
+    this.#menu.replaceChildren(...rows, reset);
+  }
+
+  #store(change: Partial<Arrangement>): void {
+    this.#arrangement = { ...this.#arrangement, ...change };
+    try {
+      localStorage.setItem(STORED, JSON.stringify(this.#arrangement));
+    } catch {
+      // the page may not store anything
+    }
+  }
+
+  /** Fill the screen, or the window where the browser refuses. */
+  async #fill(): Promise<void> {
+    if (document.fullscreenElement === this.explorer) return document.exitFullscreen();
+    if (this.explorer.classList.contains("trl-full")) return this.#mark(false);
+    try {
+      await this.explorer.requestFullscreen();
+    } catch {
+      this.#mark(true);
+    }
+  }
+
+  #mark(isFull: boolean): void {
+    this.explorer.classList.toggle("trl-full", isFull);
+  }
+}
+
+/** The arrangement of the last session; the default one if there is none, or if it is not valid. */
+function stored(): Arrangement {
+  try {
+    const { hidden, shares } = JSON.parse(localStorage.getItem(STORED) ?? "") as Arrangement;
+    const isKnown = (name: string) => name in NAMES;
+    const valid = Object.entries(shares).filter(([, x]) => Number.isFinite(x) && x >= LEAST / 4);
+    return { hidden: hidden.filter(isKnown), shares: Object.fromEntries(valid) };
+  } catch {
+    return { hidden: [], shares: {} };
+  }
+}
