@@ -623,3 +623,30 @@ def test_colours_show_the_costs_of_the_program(watched: Watched, lab: Lab) -> No
     choice.select_option("")
     expect(page.locator(".trl-explorer .trl-costly")).to_have_count(0)
     assert_clean(watched)
+
+
+def test_a_run_pauses_on_a_condition_of_the_page(watched: Watched, lab: Lab) -> None:
+    page = explore(watched, lab, "breakpoints.ipynb")
+    state, condition = page.locator(".trl-state"), page.get_by_label("pause when")
+    condition.fill("i = 3")
+    page.keyboard.press("Enter")
+    page.locator('[data-command="start"]').click()
+    expect(state).to_have_text("paused: i = 3", timeout=20_000)
+    assert page.locator(".trl-run progress").evaluate("(e) => e.value") == 3
+    condition.fill("return > 0")  # holds after each iteration
+    page.keyboard.press("Enter")
+    page.locator('[data-command="start"]').click()
+    expect(state).to_have_text(re.compile(r"^paused: return = [\d.]+ at i = 3$"), timeout=10_000)
+    picture(page, "explorer_breakpoint")
+    condition.fill("")
+    page.keyboard.press("Enter")
+    page.locator('[data-command="stop"]').click()
+    expect(state).to_have_text("stopped", timeout=10_000)
+    # a wrong condition is an error when the run starts
+    condition.fill("reward > 1")
+    page.keyboard.press("Enter")
+    page.locator('[data-command="start"]').click()
+    status = page.locator(".trl-settings .trl-status")
+    expect(status).to_contain_text("'reward' has no value after each iteration", timeout=10_000)
+    expect(state).to_have_text("stopped")
+    assert_clean(watched)

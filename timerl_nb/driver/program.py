@@ -382,6 +382,7 @@ class Program(StageArtifacts):
         outputs: Sequence[str] | None = None,
         paused: bool = False,
         speed: float | None = None,
+        pause_when: str | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         every: int | str | None = None,
         resume: str | os.PathLike[str] | None = None,
@@ -397,6 +398,7 @@ class Program(StageArtifacts):
             outputs: names of the outputs to return; all by default.
             paused: whether to wait before the first iteration.
             speed: the largest number of iterations per second.
+            pause_when: a condition on which the run pauses, as for `Running.pause_when`.
             checkpoint: as for `execute`.
             every: as for `execute`.
             resume: as for `execute`.
@@ -422,7 +424,7 @@ class Program(StageArtifacts):
         run_begins(self)
         request = RunRequest(seed, on_event, outputs, checkpoint, every, resume, log, given)
         prepared = self._adopt_compilation(prepare_watched_run(self._compiled, request))
-        return start_run(prepared, paused=bool(paused), speed=speed)
+        return start_run(prepared, paused=bool(paused), speed=speed, pause_when=pause_when)
 
     def step(self, seed: int = 0) -> Instruction | None:
         """Run one instruction and return it; return None at the end of the program.

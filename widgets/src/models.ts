@@ -153,6 +153,7 @@ export interface Found {
 export interface Frame {
   number: number;
   state: string;
+  reason: string;
   turn: number;
   turns: number | null;
   elapsed: number;

@@ -27,6 +27,7 @@ class Conductor:
         """Create a conductor without a run; `show` receives the view of every frame, on the run's thread."""
         self._show = show
         self._speed: float | None = None
+        self._condition: str | None = None
         self._leave: Callable[[], None] | None = None
         self.running: Running | None = None
         self.program: Program | None = None
@@ -47,6 +48,10 @@ class Conductor:
                 self._speed = command.speed
                 if self.running is not None and not rests:
                     self.running.speed = command.speed
+            case "pause_when":
+                if self.running is not None and not rests:
+                    self.running.pause_when(command.condition)
+                self._condition = command.condition
             case "step" if rests:
                 self.start(program, paused=True).step()
             case name:
@@ -60,7 +65,12 @@ class Conductor:
         """
         if self.running is not None and self.running.state not in ENDED:
             raise ExecutionError("a run is active.", hint="stop it first.")
-        self.watch(program, program.start(**dict[str, Any]({"speed": self._speed}, **options)))
+        self.watch(
+            program,
+            program.start(
+                **dict[str, Any]({"speed": self._speed, "pause_when": self._condition}, **options)
+            ),
+        )
         assert self.running is not None
         return self.running
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from timerl_nb.show.widget_api import OptionError, one_of
 
-COMMANDS: Final = ("start", "pause", "resume", "step", "stop", "speed")
+COMMANDS: Final = ("start", "pause", "resume", "step", "stop", "speed", "pause_when")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Detail:
 
 @dataclass(frozen=True)
 class Command:
-    """Command for the run; `speed` is in turns per second, None for no limit.
+    """Command for the run; `speed` is in turns per second, None for no limit; `condition` is that of a breakpoint.
 
     The page numbers its commands, and shows a command as pending until its `number` is acknowledged.
     """
@@ -89,6 +89,7 @@ class Command:
     name: str
     number: int = 0
     speed: float | None = None
+    condition: str | None = None
 
 
 @dataclass(frozen=True)
@@ -221,6 +222,8 @@ def _command(message: Mapping[Any, Any]) -> Command:
     if name not in COMMANDS:
         raise OptionError(f"the command {name!r} is unknown.", hint=one_of(str(name), COMMANDS))
     count = number if isinstance(number, int) else 0
+    if name == "pause_when":
+        return Command(name, count, condition=_text(message, "value") or None)
     if name != "speed" or value is None:
         return Command(name, count)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:

@@ -115,13 +115,16 @@ def _run_to_end(prepared: PreparedRun, kept: KeptRun) -> Result:
     )
 
 
-def start_run(prepared: PreparedRun, *, paused: bool, speed: float | None) -> Running:
+def start_run(
+    prepared: PreparedRun, *, paused: bool, speed: float | None, pause_when: str | None = None
+) -> Running:
     """Start a program in the background; its thread closes the run's folder at the end.
 
     Args:
         prepared: the run.
         paused: whether to wait before the first iteration.
         speed: the largest number of iterations per second.
+        pause_when: a condition on which the run pauses; None for none.
     """
     compiled, request = prepared.compiled, prepared.request
     held = HeldFolders()
@@ -142,6 +145,8 @@ def start_run(prepared: PreparedRun, *, paused: bool, speed: float | None) -> Ru
         kept.attach(run, compiled.fused)
         outputs, acting = request.outputs, (compiled.owner, compiled.bounds)
         telemetry = Telemetry(control, run, watched, outputs)
+        if pause_when is not None:
+            control.break_when(telemetry.breakpoint(pause_when))
         ends = kept.finish, held.release
         course = ProgramCourse(control, run, watched, outputs, telemetry, acting, *ends, log)
         return Running(control, telemetry, course, watched.progress.turns)

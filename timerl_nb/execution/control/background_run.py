@@ -129,6 +129,32 @@ class Running:
     def speed(self, speed: float | None) -> None:
         self._check_process().speed = speed
 
+    def pause_when(self, condition: str | None) -> None:
+        """Pause the run whenever a condition holds at the end of an iteration; None for no condition.
+
+        `i = 3` pauses before iteration 3 of the outermost loop over i. `return > 400` pauses after an iteration
+        whose output `return` is greater. With several seeds, the mean over the seeds counts. Each check
+        copies the output to the host.
+
+        Args:
+            condition: An output with one number per iteration, the outermost dimension or `turn`; one of
+                `=`, `!=`, `<`, `<=`, `>`, `>=`; and a number.
+
+        Raises:
+            OptionError: The text is not such a condition.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> with program.start(paused=True) as run:
+            ...     run.pause_when("i = 3")
+            ...     run.resume()
+            ...     ok = run.wait()
+            >>> run.turn
+            3
+        """
+        control = self._check_process()
+        control.break_when(None if condition is None else self._telemetry.breakpoint(condition))
+
     def _check_process(self) -> RunControl:
         """Return the control of the run.
 

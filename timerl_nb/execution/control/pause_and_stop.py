@@ -27,6 +27,7 @@ class RunControl:
         turn: Number of completed iterations of the outermost loop.
         passed: Time of the last return from handling requests (`time.perf_counter`).
         ended: Set when the run has ended for any reason.
+        reason: Why a breakpoint has paused the run; "" otherwise.
     """
 
     def __init__(self, *, held: bool = False, turn: int = 0) -> None:
@@ -41,6 +42,8 @@ class RunControl:
         self._speed: float | None = None
         self._next = 0.0  # earliest start of the next iteration, at a limited speed
         self._asked: list[Callable[[], None]] = []
+        self._breaks: Callable[[int, int], str] | None = None
+        self.reason = ""
         self._due = held
 
     # --- on the run's thread ---------------------------------------------------------------------
@@ -66,6 +69,10 @@ class RunControl:
             self._next = max(self._next, time.perf_counter() - _BEHIND)
             if self._speed is not None:
                 self._next += count / self._speed
+            if self._breaks is not None and (count or not self.turn):
+                found = self._breaks(self.turn - count if count else -1, self.turn)
+                if found:
+                    self._hold, self._left, self.reason = True, 0, found
             while True:
                 asked, self._asked = self._asked, []
                 for function in asked:
@@ -78,7 +85,9 @@ class RunControl:
                 self._changed.wait(None if wait is None else min(wait, _LONG))
             if not self._hold:
                 self._set_state("running")
-            self._due = self._hold or self._speed is not None or bool(self._asked)
+            self.reason = ""
+            regular = self._speed is not None or self._breaks is not None
+            self._due = self._hold or regular or bool(self._asked)
             self.passed = time.perf_counter()
 
     def _waits(self) -> float | None:
@@ -167,6 +176,16 @@ class RunControl:
             self._speed, self._next = speed, 0.0
             self._due = self._due or speed is not None
             self._changed.notify_all()
+
+    def break_when(self, holds: Callable[[int, int], str] | None) -> None:
+        """Pause when a function returns a reason; None for no breakpoint.
+
+        The function gets the numbers of completed iterations before and after a call, on the run's thread; before
+        the first iteration, -1 and 0.
+        """
+        with self._changed:
+            self._breaks = holds
+            self._due = self._due or holds is not None
 
     def ask(self, function: Callable[[], None]) -> None:
         """Call a function on the run's thread, at the end of an iteration or while the run is paused.

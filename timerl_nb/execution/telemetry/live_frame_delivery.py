@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from timerl_nb.base.errors import ExecutionError
+from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.execution.control.breakpoints import Breakpoint
 from timerl_nb.execution.control.pause_and_stop import ENDS, RunControl
 from timerl_nb.execution.telemetry.live_view_frames import Frame
 from timerl_nb.execution.telemetry.process_metrics import ProcessMetrics
@@ -47,6 +48,19 @@ class Watching(ABC):
     @abstractmethod
     def _frame(self, metrics: ProcessMetrics) -> Frame:
         """Return a frame of the current state."""
+
+    def breakpoint(self, text: str) -> Callable[[int, int], str]:
+        """Return a function for `RunControl.break_when` from a condition such as `turn = 3`.
+
+        Raises:
+            OptionError: The text is not a condition, or names something else than the turn.
+        """
+        found = Breakpoint.from_text(text)
+        if found.name != "turn":
+            raise OptionError(
+                f"a run cannot pause on {found.name!r}.", hint="compare `turn` with a number."
+            )
+        return lambda before, now: f"turn = {now}" if found.reached(before, now) else ""
 
     def _ask(self) -> None:
         """Request data from the run's thread; the default needs none."""

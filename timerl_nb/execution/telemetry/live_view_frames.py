@@ -108,6 +108,7 @@ class Frame:
     Attributes:
         number: Number of the frame, from 0. A slow consumer misses some numbers.
         state: State of the run, as in `Running.state`. The last frame has the final state.
+        reason: Why a breakpoint has paused the run, such as `return = 412 at i = 27`; "" otherwise.
         turn: Completed iterations of the outermost loop.
         turns: Total number of iterations; None if it is not known in advance.
         elapsed: Seconds since the start of the run, including pauses.
@@ -129,6 +130,7 @@ class Frame:
 
     number: int
     state: str
+    reason: str
     turn: int
     turns: int | None
     elapsed: float

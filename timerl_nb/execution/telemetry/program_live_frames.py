@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.host.host_functions import UdfAttrs
 from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
@@ -23,6 +24,7 @@ from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Lin, sym
+from timerl_nb.execution.control.breakpoints import Breakpoint
 from timerl_nb.execution.control.pause_and_stop import ENDS, RunControl
 from timerl_nb.execution.results.result_dataframe import Along, Rows
 from timerl_nb.execution.telemetry.live_frame_delivery import Watching
@@ -106,10 +108,17 @@ class Watched:
         return len(self._single(attrs.dims)) == dims and len(kind.shape) == len(attrs.axes)
 
     def points(self, output: Op, points: Iterable[int]) -> Sequence[int]:
-        """Keep only the points of the outermost dimension at which an output is defined."""
-        if output.where is TRUE or self.outer is None:
+        """Keep only the points of the outermost dimension at which an output is defined.
+
+        A value for the point after the last one can exist: the last iteration also computes `x[i + 1]`.
+        """
+        if self.outer is None:
             return list(points)
         bounds = self.plan.bounds
+        bound = bounds[self.pdg.dims[self.outer].bound]
+        points = [k for k in points if k < bound]
+        if output.where is TRUE:
+            return points
         return [k for k in points if evaluate(output.where, {**bounds, self.outer: k})]
 
     def mean(self, x: Array, at: Array | None) -> tuple[Array, Array | None]:
@@ -233,6 +242,7 @@ class Telemetry(Watching):
         return Frame(
             number=self._number,
             state=state,
+            reason=self._control.reason,
             turn=turn,
             turns=self._watched.progress.turns,
             elapsed=elapsed,
@@ -271,6 +281,46 @@ class Telemetry(Watching):
         parts = np.linspace(0, len(new), min(_MOST, len(new)), endpoint=False).astype(np.int64)
         most = np.maximum.reduceat(new, parts) if len(new) else new
         return Held(ledger.live, self._peak, first, last, most)
+
+    def breakpoint(self, text: str) -> Callable[[int, int], str]:
+        """Return a function for `RunControl.break_when` from a condition such as `return > 400`.
+
+        Raises:
+            OptionError: The text is not a condition, or the program has no such output by iteration.
+        """
+        found, watched = Breakpoint.from_text(text), self._watched
+        outer = watched.progress.outer
+        if outer is None:
+            raise OptionError(
+                "this run has no loop over iterations, so it cannot pause.",
+                hint="remove the condition, or compile with executor='interpret': XLA may run the whole program as one call.",
+            )
+        if found.name in (outer, "turn"):
+            return lambda before, now: f"{outer} = {now}" if found.reached(before, now) else ""
+        curves = watched.curves(None)
+        known = [name for name, op in curves.items() if not watched.is_late(op)]
+        if found.name not in known:
+            late = " It is computed after the last iteration." if found.name in curves else ""
+            raise OptionError(
+                f"{found.name!r} has no value after each iteration.{late}",
+                hint=one_of(found.name, [outer, *known]),
+            )
+        op = curves[found.name]
+
+        def reason(before: int, now: int) -> str:
+            """Examine the iterations since the last call; copying the output's buffer costs time."""
+            if before < 0:
+                return ""
+            first, last = (SoFar(watched.progress, turn).points(op) for turn in (before, now))
+            points = watched.points(op, range(first, last))
+            (values,) = self._run.peek([(op, points)])() if len(points) else ([],)
+            for k, value in zip(points, values, strict=True):
+                mean = float(np.mean(value))
+                if found.holds(mean):
+                    return f"{found.name} = {mean:.6g} at {outer} = {k}"
+            return ""
+
+        return reason
 
     # --- on the run's thread ---------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ class Curves(Watching):
         return Frame(
             number=self._number,
             state=state,
+            reason=self._control.reason,
             turn=turn,
             turns=self._of,
             elapsed=elapsed,

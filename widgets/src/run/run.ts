@@ -32,6 +32,12 @@ export class RunPane extends Panel<RunView | null> {
   #figures = html("dl", { class: "trl-figures-of-run" });
   #buttons = new Map<Command, HTMLButtonElement>();
   #speed = html("select", { "aria-label": "speed" });
+  #condition = html("input", {
+    type: "text",
+    placeholder: "pause when …",
+    "aria-label": "pause when",
+    title: "pause on a condition, such as i = 3, or return > 400",
+  });
   #charts: Chart[];
   #asked: { command: Command; number: number } | null = null;
   #number = 0;
@@ -47,7 +53,12 @@ export class RunPane extends Panel<RunView | null> {
       this.#button("step", "▸| step"),
       this.#button("stop", "■ stop"),
       this.#speed,
+      this.#condition,
     );
+    this.#condition.addEventListener("change", () => {
+      const value = this.#condition.value.trim() || null;
+      send({ kind: "run", command: "pause_when", value, number: ++this.#number });
+    });
     SPEEDS.forEach(([name], k) => this.#speed.append(html("option", { value: k }, name)));
     this.#speed.addEventListener("change", () => {
       const value = SPEEDS[Number(this.#speed.value)]![1];
@@ -135,7 +146,9 @@ export class RunPane extends Panel<RunView | null> {
     };
     for (const [command, button] of this.#buttons) button.disabled = !enabled[command];
     this.#buttons.get("start")!.textContent = paused ? "▶ resume" : "▶ run";
-    const shown = this.#asked ? `pending: ${this.#asked.command}` : state || "not started";
+    const reason = this.#model?.frame.reason;
+    const now = reason && paused ? `paused: ${reason}` : state;
+    const shown = this.#asked ? `pending: ${this.#asked.command}` : now || "not started";
     const waits = this.#asked ? null : (this.#model?.frame.compiling ?? null);
     const compiling = `compiling with XLA, ${waits?.toFixed(0)} s so far`;
     this.#state.textContent = waits === null ? shown : compiling;
