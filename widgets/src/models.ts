@@ -515,6 +515,8 @@ export interface Rewrite {
   after: number[];
   note: string;
   text: string;
+  was: string[];
+  became: string[];
   op_ids: number[];
 }
 

@@ -88,7 +88,7 @@ export class ExplorerView {
     const sweep = kept(new SweepPane(cell("sweep"), selection, send));
     const strip = kept(new Strip(cell("strip"), selection, send, show));
     const graphCell = cell("graph");
-    const steps = kept(new StepsPane(graphCell, selection, send));
+    const steps = kept(new StepsPane(graphCell, selection, send, (ids) => graph.reveal(ids)));
     const graph = kept(new GraphPane(graphCell, selection, send));
     const outline = kept(new OutlinePane(graphCell, selection, send));
     // the memory plan has a separate pane, and is shown as text on request

@@ -191,6 +191,17 @@ export class GraphPane extends Pane<GraphModel> {
     this.select();
   }
 
+  /** Move the view to the nodes of some operations, if they are not in it. */
+  reveal(ids: readonly number[]): void {
+    const drawing = this.#drawing;
+    if (!drawing?.isShown) return;
+    const wanted = new Set(ids);
+    const found = drawing.graph.model.nodes.filter((node) =>
+      node.op_ids.some((id) => wanted.has(id)),
+    );
+    if (found.length) this.#viewport!.reveal(drawing.hull(found.map(({ id }) => id)));
+  }
+
   // --- drawing ---------------------------------------------------------------------------------
 
   #name(drawing: Drawing): void {

@@ -11,10 +11,17 @@ export class StepsPane extends Pane<StepsView | null> {
   #at = -1;
   #slider = html("input", { type: "range", min: -1, value: -1, "aria-label": "step of the pass" });
   #text = html("output", { class: "trl-step", "aria-live": "polite" });
+  #diff = html("div", { class: "trl-diff", hidden: true });
   #rest = html("div", { class: "trl-rest" });
   #walk: HTMLElement;
 
-  constructor(host: HTMLElement, selection: Selection, send: Send) {
+  /** `show` moves the graph to the operations of a step. */
+  constructor(
+    host: HTMLElement,
+    selection: Selection,
+    send: Send,
+    private readonly show: (ids: readonly number[]) => void = () => {},
+  ) {
     super(host, selection, send, "steps", css);
     const button = (text: string, label: string, by: number) => {
       const made = html("button", { title: label, "aria-label": label }, text);
@@ -30,12 +37,13 @@ export class StepsPane extends Pane<StepsView | null> {
       button("›", "next step", 1),
       this.#text,
     );
-    this.root.append(this.#walk, this.#rest);
+    this.root.append(this.#walk, this.#diff, this.#rest);
   }
 
   override draw(model: StepsView | null): void {
     this.#steps = model?.steps ?? [];
     this.#at = -1;
+    this.#diff.hidden = true;
     this.#slider.max = String(this.#steps.length - 1);
     this.#slider.valueAsNumber = -1;
     this.#walk.hidden = !this.#steps.length;
@@ -64,7 +72,15 @@ export class StepsPane extends Pane<StepsView | null> {
       note,
     );
     this.#text.title = step.text;
+    const line = (sign: string, name: string) => (text: string) =>
+      html("div", { class: `trl-${name}` }, `${sign} ${text}`);
+    this.#diff.replaceChildren(
+      ...step.was.map(line("−", "was")),
+      ...step.became.map(line("+", "became")),
+    );
+    this.#diff.hidden = !this.#diff.childElementCount;
     this.selection.choose([...step.before, ...step.after]);
+    this.show(step.after.length ? step.after : step.before);
   }
 
   #ids(ids: readonly number[], when: string): HTMLElement {
