@@ -198,7 +198,7 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
         timeout=10_000
     )
     # impossible changes show a hint, and the program stays
-    page.locator(".trl-settings summary").click()
+    page.locator(".trl-settings > details > summary").click()
     page.locator('[data-key="option-device_memory"]').fill("64B")
     page.keyboard.press("Enter")
     expect(status).to_have_class(re.compile("trl-failed"), timeout=10_000)
@@ -276,7 +276,7 @@ def test_what_is_typed_and_selected_outlives_a_change(watched: Watched, lab: Lab
     finally:
         run_cell(page, "trl.Program.again = again")  # for the tests that follow in this kernel
     expect(switch).to_be_checked()
-    page.locator(".trl-settings summary").click()
+    page.locator(".trl-settings > details > summary").click()
     memory = page.locator('[data-key="option-device_memory"]')
     memory.fill("64 apples")
     page.keyboard.press("Enter")

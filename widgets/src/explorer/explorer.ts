@@ -111,7 +111,7 @@ export class ExplorerView {
     const compare = kept(new ComparePane(cell("compare"), selection, send));
     const first = html("div", { class: "trl-first" }, cells.settings!);
     const layout = kept(
-      new Layout(first, selection, this.#root, cells, (cost) => {
+      new Layout(settings.root, selection, this.#root, cells, (cost) => {
         graph.colour(cost);
         loops.colour(cost);
       }),

@@ -38,7 +38,7 @@ interface Arrangement {
 /** Sent to the extension of JupyterLab, which opens the cell's output a second time. */
 export const BESIDE = "timerl-beside";
 
-/** Arranges the cells of the panes in `main`; its own pane has the controls. */
+/** Arranges the cells of the panes in `main`; its controls are part of the settings, and one stop of Tab with them. */
 export class Layout extends Pane<CostView> {
   readonly main = html("div", { class: "trl-main" });
   readonly #measure = html("select", {
@@ -80,6 +80,10 @@ export class Layout extends Pane<CostView> {
     const full = () => this.#mark(document.fullscreenElement === explorer);
     document.addEventListener("fullscreenchange", full);
     this.onDispose(() => document.removeEventListener("fullscreenchange", full));
+    const escape = ({ key }: KeyboardEvent) =>
+      key === "Escape" && !document.fullscreenElement && this.#mark(false);
+    explorer.addEventListener("keydown", escape);
+    this.onDispose(() => explorer.removeEventListener("keydown", escape));
     this.#arrange();
   }
 
@@ -98,14 +102,6 @@ export class Layout extends Pane<CostView> {
   #paint(): void {
     const found = this.#costs?.measures.find(({ name }) => name === this.#measure.value);
     this.colour(found ? new Cost(found) : null);
-  }
-
-  protected override leave(): void {
-    const details = this.root.querySelector("details")!;
-    if (details.open) details.open = false;
-    else if (this.explorer.classList.contains("trl-full") && !document.fullscreenElement) {
-      this.#mark(false);
-    } else super.leave();
   }
 
   #fitWidth(): void {
@@ -192,7 +188,7 @@ export class Layout extends Pane<CostView> {
   #list(): void {
     const rows = Object.entries(NAMES).map(([name, text]) => {
       const box = html("input", { type: "checkbox", "data-key": `pane-${name}` });
-      box.checked = !this.#arrangement.hidden.includes(name);
+      box.defaultChecked = !this.#arrangement.hidden.includes(name);
       box.addEventListener("change", () => {
         const others = this.#arrangement.hidden.filter((one) => one !== name);
         this.#store({ hidden: box.checked ? others : [...others, name] });

@@ -87,7 +87,9 @@ export class Settings extends Pane<PipelineView> {
     this.#filters([], []);
     const close = (event: Event) => {
       const path = event.composedPath();
-      if (!path.includes(this.#details)) this.#details.open = false;
+      for (const menu of this.root.querySelectorAll("details")) {
+        if (!path.includes(menu)) menu.open = false;
+      }
       if (!path.includes(this.#rest) && !path.includes(this.#more)) this.#open(false);
     };
     document.addEventListener("pointerdown", close);
@@ -126,8 +128,9 @@ export class Settings extends Pane<PipelineView> {
   }
 
   protected override leave(): void {
-    if (!this.#details.open && this.#rest.hidden) super.leave();
-    this.#details.open = false;
+    const menus = [...this.root.querySelectorAll("details")].filter(({ open }) => open);
+    if (!menus.length && this.#rest.hidden) super.leave();
+    menus.forEach((menu) => (menu.open = false));
     this.#open(false);
   }
 
