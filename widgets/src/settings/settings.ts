@@ -119,7 +119,9 @@ export class Settings extends Pane<PipelineView> {
     if (!focused) return;
     const now = this.root.querySelector<HTMLInputElement>(`[data-key="${focused}"]`);
     now?.focus();
-    if (now && typed !== null) now.value = typed; // keep the text being typed over the redrawn value
+    if (!now) return;
+    if (typed !== null) now.value = typed; // keep the text being typed over the redrawn value
+    else if (now.matches("input:not([type=checkbox])")) now.select(); // the next key replaces it, as before
   }
 
   protected override ended(): void {
