@@ -120,7 +120,8 @@ export class Settings extends Pane<PipelineView> {
     const now = this.root.querySelector<HTMLInputElement>(`[data-key="${focused}"]`);
     now?.focus();
     if (!now) return;
-    if (typed !== null) now.value = typed; // keep the text being typed over the redrawn value
+    if (typed !== null)
+      now.value = typed; // keep the text being typed over the redrawn value
     else if (now.matches("input:not([type=checkbox])")) now.select(); // the next key replaces it, as before
   }
 
