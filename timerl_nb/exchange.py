@@ -237,8 +237,12 @@ def _check_tied(known: Mapping[str, Any], state: Mapping[str, Any]) -> None:
     first: dict[Any, str] = {}
     for name, value in state.items():
         other = first.setdefault((known[name].data_ptr(), known[name].shape), name)
-        if known[name].numel() and not np.array_equal(
-            from_torch(state[other]), from_torch(value), equal_nan=value.is_floating_point()
+        if (
+            other != name
+            and known[name].numel()
+            and not np.array_equal(
+                from_torch(state[other]), from_torch(value), equal_nan=value.is_floating_point()
+            )
         ):
             raise ShapeError(
                 f"{other!r} and {name!r} of the module share their memory, but have different values.",
@@ -249,7 +253,7 @@ def _check_tied(known: Mapping[str, Any], state: Mapping[str, Any]) -> None:
 def _paired(
     module: Any, parameters: Mapping[str, Any], names: Mapping[str, str] | None
 ) -> Iterator[tuple[str, tuple[str, bool]]]:
-    """Yield each name of a module, our name, and whether the weights are transposed."""
+    """Yield each name of a module, TimeRL-nb's name, and whether the weights are transposed."""
     torch, state = import_torch(), _state_of(module)
     owners = dict(module.named_modules())
     pairs = {name: name for name in state} if names is None else dict(names)

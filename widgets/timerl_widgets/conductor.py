@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from timerl_nb.show.systems.run_view import RunView
-from timerl_nb.show.widget_api import ExecutionError, Frame, Program, Running
+from timerl_nb.show.widget_api import Breakpoint, ExecutionError, Frame, Program, Running
 from timerl_widgets.live import Live
 from timerl_widgets.requests import Command
 
@@ -49,6 +49,8 @@ class Conductor:
                 if self.running is not None and not rests:
                     self.running.speed = command.speed
             case "pause_when":
+                if command.condition is not None:
+                    Breakpoint.from_text(command.condition)
                 if self.running is not None and not rests:
                     self.running.pause_when(command.condition)
                 self._condition = command.condition
@@ -65,12 +67,8 @@ class Conductor:
         """
         if self.running is not None and self.running.state not in ENDED:
             raise ExecutionError("a run is active.", hint="stop it first.")
-        self.watch(
-            program,
-            program.start(
-                **dict[str, Any]({"speed": self._speed, "pause_when": self._condition}, **options)
-            ),
-        )
+        given: dict[str, Any] = {"speed": self._speed, "pause_when": self._condition, **options}
+        self.watch(program, program.start(**given))
         assert self.running is not None
         return self.running
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import timerl_nb as trl
 from timerl_nb.base.errors import OptionError
+from timerl_nb.execution.control.breakpoints import Breakpoint
 
 
 @pytest.fixture(scope="module", params=["interpret", "xla"])
@@ -45,6 +47,8 @@ def stops(program: trl.Program, condition: str, **options: Any) -> list[tuple[in
         ("i = 3", [3]),
         ("i == 0", [0]),
         ("turn >= 10", [10, 11, 12]),
+        ("i >= 10", [10, 11]),
+        ("x = 0", [1]),
         ("x > 80", [10, 11, 12]),
         ("x=4", [3]),
         ("even = 16", [5]),
@@ -84,6 +88,9 @@ def test_a_condition_can_be_set_and_removed_while_the_run_is_paused(program: trl
         ("x", "is not a condition"),
         ("x > many", "is not a condition"),
         ("", "is not a condition"),
+        ("x => 4", "is not a condition"),
+        ("x > nan", "is not a condition"),
+        (" " * 10_000 + "x", "is not a condition"),
         ("y > 1", "'y' has no value after each iteration"),
         ("total > 1", "'total' has no value after each iteration"),
     ],
@@ -116,18 +123,43 @@ def test_watching_a_run_does_not_read_beyond_its_last_point() -> None:
         ctx.output("total", x.sum(over=i))
     options = trl.Options(executor="interpret", vectorize=False)
     program = ctx.compile({I: 12}, options)
-    with program.start(pause_when="i >= 11") as run:
-        while run.wait() and run.state == "paused":
-            *_, frame = (next(iter(run.frames())) for _ in range(3))
-            run.resume()
-        assert run.state == "finished" and run.result()["x"].tolist() == [*range(12)]
-    assert stops_of_x(program) == [11]
-
-
-def stops_of_x(program: trl.Program) -> list[int]:
-    with program.start(pause_when="x = 11") as run:
-        assert run.wait()
-        turns = [run.turn] if run.state == "paused" else []
+    with program.start(pause_when="turn = 12") as run:
+        assert run.wait() and (run.state, run.turn) == ("paused", 12)
+        found = next(frame for frame in run.frames() if len(frame.curves["x"].values) == 12)
+        assert found.curves["x"].values.tolist() == [*range(12)]
         run.resume()
         assert run.wait() and run.state == "finished"
-    return turns
+        assert run.result()["x"].tolist() == [*range(12)]
+    # point 0 is computed before the loop
+    for value, turn in ((0, 1), (11, 11)):
+        with program.start(pause_when=f"x = {value}") as run:
+            assert run.wait() and (run.state, run.turn) == ("paused", turn)
+            run.resume()
+            assert run.wait() and run.state == "finished"
+            *_, last = run.frames()
+            assert last.reason == ""
+
+
+def test_the_reason_ends_with_a_stopped_run(program: trl.Program) -> None:
+    with program.start(pause_when="i = 2") as run:
+        assert run.wait() and next(iter(run.frames())).reason == "i = 2"
+        run.stop()
+        *_, last = run.frames()
+        assert (last.state, last.reason) == ("stopped", "")
+
+
+def test_a_resumed_run_pauses_at_its_first_iteration(program: trl.Program, tmp_path: Path) -> None:
+    with program.start(checkpoint=tmp_path, every=5, pause_when="i = 5") as run:
+        assert run.wait() and run.turn == 5
+    with program.start(resume=tmp_path, pause_when="i = 5") as run:
+        assert run.wait() and (run.state, run.turn) == ("paused", 5)
+
+
+def test_a_call_of_several_iterations_skips_no_condition() -> None:
+    found = Breakpoint.from_text("i = 3")
+    assert [found.is_reached(*turns) for turns in ((0, 2), (2, 4), (4, 6), (3, 3))] == [
+        False,
+        True,
+        False,
+        True,
+    ]

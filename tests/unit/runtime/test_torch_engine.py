@@ -237,7 +237,7 @@ def test_settings_of_the_process_are_restored() -> None:
     torch.set_float32_matmul_precision("medium")
     cudnn.benchmark = True
     try:
-        outside, gpu = state(), settings.ProcessSettings(is_gpu=True)
+        outside, gpu = state(), settings.ProcessSettings(settings.ON_CPU)
         with gpu:
             with gpu:  # as in another thread
                 assert state() == ("highest", True, True, False, False)

@@ -133,7 +133,7 @@ class Running:
         """Pause the run whenever a condition holds at the end of an iteration; None for no condition.
 
         `i = 3` pauses before iteration 3 of the outermost loop over i. `return > 400` pauses after an iteration
-        whose output `return` is greater. With several seeds, the mean over the seeds counts. Each check
+        whose output `return` is greater. With several seeds, the condition compares their mean. Each check
         copies the output to the host.
 
         Args:

@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isnan
 from typing import Final
 
 from timerl_nb.base.errors import OptionError
@@ -19,7 +20,7 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-_TEXT: Final = re.compile(rf"\s*(.+?)\s*({'|'.join(_COMPARE)})\s*(\S+)\s*")
+_TEXT: Final = re.compile(rf"([^=!<>]+)({'|'.join(_COMPARE)})([^=!<>]+)")
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Breakpoint:
         """
         found = _TEXT.fullmatch(text) if isinstance(text, str) else None
         try:
-            if found is not None:
-                return cls(found[1], found[2], float(found[3]))
+            if found is not None and not isnan(value := float(found[3])):
+                return cls(found[1].strip(), found[2], value)
         except ValueError:
             pass
         raise OptionError(
@@ -51,9 +52,9 @@ class Breakpoint:
     def holds(self, value: float) -> bool:
         return _COMPARE[self.comparison](value, self.value)
 
-    def reached(self, before: int, turn: int) -> bool:
-        """Whether the condition holds for the next iteration, or held for one that was skipped over."""
-        return any(self.holds(k) for k in range(before + 1, turn + 1))
+    def is_reached(self, before: int, turn: int) -> bool:
+        """Whether the condition holds for the next iteration, or for one that the last call skipped."""
+        return any(self.holds(k) for k in range(min(before + 1, turn), turn + 1))
 
     def __str__(self) -> str:
         return f"{self.name} {self.comparison} {self.value:g}"

@@ -42,7 +42,7 @@ class RunControl:
         self._speed: float | None = None
         self._next = 0.0  # earliest start of the next iteration, at a limited speed
         self._asked: list[Callable[[], None]] = []
-        self._breaks: Callable[[int, int], str] | None = None
+        self._find_reason: Callable[[int, int], str] | None = None
         self.reason = ""
         self._due = held
 
@@ -69,8 +69,8 @@ class RunControl:
             self._next = max(self._next, time.perf_counter() - _BEHIND)
             if self._speed is not None:
                 self._next += count / self._speed
-            if self._breaks is not None and (count or not self.turn):
-                found = self._breaks(self.turn - count if count else -1, self.turn)
+            if self._find_reason is not None:
+                found = self._find_reason(self.turn - count, self.turn)
                 if found:
                     self._hold, self._left, self.reason = True, 0, found
             while True:
@@ -86,7 +86,7 @@ class RunControl:
             if not self._hold:
                 self._set_state("running")
             self.reason = ""
-            regular = self._speed is not None or self._breaks is not None
+            regular = self._speed is not None or self._find_reason is not None
             self._due = self._hold or regular or bool(self._asked)
             self.passed = time.perf_counter()
 
@@ -107,6 +107,7 @@ class RunControl:
         """Mark the run as ended. Later commands have no effect."""
         with self._changed:
             self._asked.clear()
+            self.reason = ""
             self._set_state(state)
             self.ended.set()
 
@@ -177,15 +178,15 @@ class RunControl:
             self._due = self._due or speed is not None
             self._changed.notify_all()
 
-    def break_when(self, holds: Callable[[int, int], str] | None) -> None:
+    def break_when(self, find_reason: Callable[[int, int], str] | None) -> None:
         """Pause when a function returns a reason; None for no breakpoint.
 
-        The function gets the numbers of completed iterations before and after a call, on the run's thread; before
-        the first iteration, -1 and 0.
+        The function gets the numbers of completed iterations before and after a call, on the run's thread. They are
+        equal before the first iteration of a run.
         """
         with self._changed:
-            self._breaks = holds
-            self._due = self._due or holds is not None
+            self._find_reason = find_reason
+            self._due = self._due or find_reason is not None
 
     def ask(self, function: Callable[[], None]) -> None:
         """Call a function on the run's thread, at the end of an iteration or while the run is paused.

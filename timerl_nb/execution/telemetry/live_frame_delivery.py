@@ -53,14 +53,14 @@ class Watching(ABC):
         """Return a function for `RunControl.break_when` from a condition such as `turn = 3`.
 
         Raises:
-            OptionError: The text is not a condition, or names something else than the turn.
+            OptionError: The text is not a condition, or names anything other than the turn.
         """
         found = Breakpoint.from_text(text)
         if found.name != "turn":
             raise OptionError(
                 f"a run cannot pause on {found.name!r}.", hint="compare `turn` with a number."
             )
-        return lambda before, now: f"turn = {now}" if found.reached(before, now) else ""
+        return lambda before, now: f"turn = {now}" if found.is_reached(before, now) else ""
 
     def _ask(self) -> None:
         """Request data from the run's thread; the default needs none."""

@@ -296,7 +296,13 @@ class Telemetry(Watching):
                 hint="remove the condition, or compile with executor='interpret': XLA may run the whole program as one call.",
             )
         if found.name in (outer, "turn"):
-            return lambda before, now: f"{outer} = {now}" if found.reached(before, now) else ""
+            turns = watched.progress.turns if found.name == outer else None
+
+            def find_iteration(before: int, now: int) -> str:
+                is_next = now != turns and found.is_reached(before, now)  # none follows the last
+                return f"{outer} = {now}" if is_next else ""
+
+            return find_iteration
         curves = watched.curves(None)
         known = [name for name, op in curves.items() if not watched.is_late(op)]
         if found.name not in known:
@@ -307,11 +313,12 @@ class Telemetry(Watching):
             )
         op = curves[found.name]
 
-        def reason(before: int, now: int) -> str:
-            """Examine the iterations since the last call; copying the output's buffer costs time."""
-            if before < 0:
+        def find_value(before: int, now: int) -> str:
+            """Examine the values since the last call; copying the output's buffer costs time."""
+            if before == now:  # no iteration has run
                 return ""
             first, last = (SoFar(watched.progress, turn).points(op) for turn in (before, now))
+            first = first if before else 0  # point 0 may be computed before the loop
             points = watched.points(op, range(first, last))
             (values,) = self._run.peek([(op, points)])() if len(points) else ([],)
             for k, value in zip(points, values, strict=True):
@@ -320,7 +327,7 @@ class Telemetry(Watching):
                     return f"{found.name} = {mean:.6g} at {outer} = {k}"
             return ""
 
-        return reason
+        return find_value
 
     # --- on the run's thread ---------------------------------------------------------------------
 

@@ -45,16 +45,18 @@ class ProcessSettings:
     Several threads may enter it at once. Other work of the process sees the settings until they leave it.
 
     Args:
-        is_gpu: Whether kernels run on a GPU.
+        precision: The settings of kernels on a CPU, which are part of those of a GPU; None for a CPU.
     """
 
-    def __init__(self, *, is_gpu: bool) -> None:
-        self._is_gpu = is_gpu
+    def __init__(self, precision: ProcessSettings | None = None) -> None:
+        self._precision = precision
         self._lock = threading.Lock()
         self._inside = 0
         self._restore: Callable[[], None] | None = None
 
     def __enter__(self) -> None:
+        if self._precision is not None:
+            self._precision.__enter__()
         with self._lock:
             if not self._inside:
                 self._restore = self._change()
@@ -65,31 +67,31 @@ class ProcessSettings:
             self._inside -= 1
             if not self._inside and self._restore is not None:
                 self._restore()
+        if self._precision is not None:
+            self._precision.__exit__()
 
     def _change(self) -> Callable[[], None] | None:
         """Set what differs, and return the function that restores it."""
-        precision = torch.get_float32_matmul_precision()
-        cudnn = torch.backends.cudnn
-        if not self._is_gpu:
-            if precision == "highest":
+        if self._precision is None:
+            found = torch.get_float32_matmul_precision()
+            if found == "highest":
                 return None
             torch.set_float32_matmul_precision("highest")
-            return lambda: torch.set_float32_matmul_precision(precision)
-        found = torch.are_deterministic_algorithms_enabled()
+            return lambda: torch.set_float32_matmul_precision(found)
+        cudnn = torch.backends.cudnn
+        is_on = torch.are_deterministic_algorithms_enabled()
         warns = torch.is_deterministic_algorithms_warn_only_enabled()
         flags = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32
         torch.use_deterministic_algorithms(True)
-        torch.set_float32_matmul_precision("highest")
         cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = True, False, False
 
         def restore() -> None:
-            torch.use_deterministic_algorithms(found, warn_only=warns)
-            torch.set_float32_matmul_precision(precision)
+            torch.use_deterministic_algorithms(is_on, warn_only=warns)
             cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = flags
 
         return restore
 
 
 ONE_THREAD: Final = OneThread()
-ON_CPU: Final = ProcessSettings(is_gpu=False)
-ON_GPU: Final = ProcessSettings(is_gpu=True)
+ON_CPU: Final = ProcessSettings()
+ON_GPU: Final = ProcessSettings(ON_CPU)

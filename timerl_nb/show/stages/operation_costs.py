@@ -29,8 +29,8 @@ class Measure:
     Attributes:
         name: `bytes`, `launches`, `estimated time` or `measured time`.
         unit: `bytes`, `seconds`, or "" for a number.
-        rows: by tensor for bytes, by kernel for the others. The first id of a kernel's row is that of the kernel, and
-            the others are those of its operations.
+        rows: by tensor for bytes, by kernel for the others. A kernel's row starts with the id of the kernel; those of
+            its operations follow.
     """
 
     name: str
@@ -42,8 +42,9 @@ class Measure:
 class CostView(View):
     """The cost of each operation of a program.
 
-    Bytes are the greatest number that the plan stores of each tensor at once. Launches are the points at which each
-    kernel runs. The estimated time is that of the model by which passes compare plans; it serves for comparison.
+    Bytes are the most that the plan stores of each tensor at the same time. Launches are the points of each kernel,
+    without regard to conditions. The estimated time is that of the model by which passes compare plans; only its
+    ratios are meaningful.
 
     Example:
         >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))

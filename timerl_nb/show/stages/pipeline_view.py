@@ -286,8 +286,8 @@ def _kind(name: str, hint: Any, dims: tuple[str, ...]) -> tuple[Any, tuple[Any, 
         "incrementalize": ("blocks", dims),
         "tile": ("blocks", dims),
         "device_memory": ("bytes", ()),
-        "backend": ("choice", ("jax", "torch") if find_spec("torch") else ("jax",)),
-        "device": ("choice", (None, "cpu")),
+        "backend": ("choice", ("jax", "torch") if _has_torch() else ("jax",)),
+        "device": ("choice", (None, "cpu", "cuda")),
     }
     if name in special:
         return special[name]
@@ -303,6 +303,11 @@ def _kind(name: str, hint: Any, dims: tuple[str, ...]) -> tuple[Any, tuple[Any, 
             hint="add its type to pipeline_view._kind.",
         )
     return "choice", tuple(chosen)
+
+
+@cache
+def _has_torch() -> bool:
+    return find_spec("torch") is not None
 
 
 def json_value(value: Any) -> Any:

@@ -1,6 +1,6 @@
 // Layout of the explorer: rows of panes with movable borders, hidden panes, full screen, and a second view.
 import type { CostView } from "../models";
-import { Cost } from "../shared/cost";
+import { CostMeasure } from "../shared/cost";
 import { html } from "../shared/markup";
 import { Pane } from "../shared/pane";
 import type { Selection } from "../shared/selection";
@@ -8,9 +8,9 @@ import type { Selection } from "../shared/selection";
 /** The panes of the explorer that can be hidden, with their names for users. */
 const NAMES: Record<string, string> = {
   source: "source",
-  graph: "graph, steps or text of the stage",
+  graph: "graph",
   loops: "loop nest",
-  time: "iteration space and memory",
+  time: "iteration space, memory",
   inspector: "inspector",
 };
 /** The rows of panes, by the class of the width; a narrow explorer has one column. */
@@ -26,7 +26,8 @@ type Width = keyof typeof ROWS;
 const WIDE = 900; // least pixels
 const MEDIUM = 700;
 const LEAST = 0.15; // least share of a pane
-const DEFAULTS: Record<string, number> = { graph: 1.4, time: 1.6, row1: 1.2 };
+const MOST = 3;
+const DEFAULTS: Record<string, number> = { graph: 1.4, time: 1.6, "time+inspector": 1.2 };
 const STORED = "timerl-explorer-layout";
 
 /** What the browser remembers: hidden panes, and sizes relative to the neighbours, of panes and of rows. */
@@ -40,6 +41,7 @@ export const BESIDE = "timerl-beside";
 
 /** Arranges the cells of the panes in `main`; its controls are part of the settings, and one stop of Tab with them. */
 export class Layout extends Pane<CostView> {
+  /** The element of the rows. */
   readonly main = html("div", { class: "trl-main" });
   readonly #measure = html("select", {
     "aria-label": "colour by",
@@ -55,7 +57,7 @@ export class Layout extends Pane<CostView> {
     selection: Selection,
     private readonly explorer: HTMLElement,
     private readonly cells: Readonly<Record<string, HTMLElement>>,
-    private readonly colour: (cost: Cost | null) => void,
+    private readonly colour: (cost: CostMeasure | null) => void,
   ) {
     super(host, selection, () => {}, "layout");
     const button = (text: string, title: string, act: () => void) => {
@@ -68,7 +70,7 @@ export class Layout extends Pane<CostView> {
       "show this explorer a second time, beside the notebook",
       () => this.root.dispatchEvent(new CustomEvent(BESIDE, { bubbles: true })),
     );
-    beside.hidden = document.body.dataset.timerlBeside === undefined;
+    beside.classList.add("trl-beside");
     this.#measure.addEventListener("change", () => this.#paint());
     this.root.append(
       this.#measure,
@@ -82,8 +84,9 @@ export class Layout extends Pane<CostView> {
     this.onDispose(() => document.removeEventListener("fullscreenchange", full));
     const escape = ({ key }: KeyboardEvent) =>
       key === "Escape" && !document.fullscreenElement && this.#mark(false);
-    explorer.addEventListener("keydown", escape);
-    this.onDispose(() => explorer.removeEventListener("keydown", escape));
+    // panes stop the keys that they receive
+    explorer.addEventListener("keydown", escape, { capture: true });
+    this.onDispose(() => explorer.removeEventListener("keydown", escape, { capture: true }));
     this.#arrange();
   }
 
@@ -93,7 +96,7 @@ export class Layout extends Pane<CostView> {
     const names = costs.measures.map(({ name }) => name);
     this.#measure.replaceChildren(
       html("option", { value: "" }, "no colours"),
-      ...names.map((name) => html("option", { value: name }, `by ${name}`)),
+      ...names.map((name) => html("option", { value: name }, `colour by ${name}`)),
     );
     this.#measure.value = names.includes(value) ? value : "";
     this.#paint();
@@ -101,7 +104,7 @@ export class Layout extends Pane<CostView> {
 
   #paint(): void {
     const found = this.#costs?.measures.find(({ name }) => name === this.#measure.value);
-    this.colour(found ? new Cost(found) : null);
+    this.colour(found ? new CostMeasure(found) : null);
   }
 
   #fitWidth(): void {
@@ -116,17 +119,23 @@ export class Layout extends Pane<CostView> {
   #arrange(): void {
     const isShown = (name: string) => !this.#arrangement.hidden.includes(name);
     const rows = ROWS[this.#width].map((names) => names.filter(isShown)).filter((r) => r.length);
-    const made = rows.map((names, k) => {
-      const row = html("div", { class: "trl-row", "data-share": `row${k}` });
+    const made = rows.map((names) => {
+      const row = html("div", { class: "trl-row", "data-share": names.join("+") });
       for (const name of names) {
         if (row.firstChild) row.append(this.#border("vertical"));
         row.append(this.cells[name]!);
       }
       return row;
     });
-    const parts = made.flatMap((row, k) => (k ? [this.#border("horizontal"), row] : [row]));
+    const isColumn = this.#width === "narrow"; // its panes have a fixed height
+    const parts = made.flatMap((row, k) =>
+      k && !isColumn ? [this.#border("horizontal"), row] : [row],
+    );
+    const bodies = [...this.main.querySelectorAll(".trl-body, .trl-at-time")];
+    const scrolled = bodies.map((one) => [one, one.scrollTop] as const);
     for (const name of Object.keys(NAMES)) if (!isShown(name)) this.cells[name]!.remove();
     this.main.replaceChildren(...parts);
+    for (const [one, top] of scrolled) one.scrollTop = top; // moving an element resets it
     this.explorer.dataset.width = this.#width;
     this.#size();
     this.#list();
@@ -143,10 +152,11 @@ export class Layout extends Pane<CostView> {
     return this.#arrangement.shares[name] ?? DEFAULTS[name] ?? 1;
   }
 
-  /** A border between two neighbours that the pointer moves; the menu has the same for keys. */
+  /** A border between two neighbours, moved by the pointer; the menu has sliders for the keyboard. */
   #border(orientation: "vertical" | "horizontal"): HTMLElement {
     const border = html("div", { class: `trl-border trl-${orientation}` });
     border.addEventListener("pointerdown", (down) => {
+      if (down.button) return;
       const [before, after] = [border.previousElementSibling, border.nextElementSibling].map(
         (one) => one as HTMLElement,
       );
@@ -160,13 +170,8 @@ export class Layout extends Pane<CostView> {
       const move = (event: PointerEvent) => {
         const by = (isVertical ? event.clientX : event.clientY) - origin;
         const part = Math.min(1 - LEAST, Math.max(LEAST, (start + by) / pixels));
-        this.#store({
-          shares: {
-            ...this.#arrangement.shares,
-            [first]: part * shares,
-            [second]: (1 - part) * shares,
-          },
-        });
+        const sizes = { [first]: part * shares, [second]: (1 - part) * shares };
+        this.#arrangement.shares = { ...this.#arrangement.shares, ...sizes };
         this.#size();
       };
       border.setPointerCapture(down.pointerId);
@@ -175,6 +180,7 @@ export class Layout extends Pane<CostView> {
         "lostpointercapture",
         () => {
           border.removeEventListener("pointermove", move);
+          this.#store({});
           this.#list();
         },
         { once: true },
@@ -186,7 +192,26 @@ export class Layout extends Pane<CostView> {
 
   /** Fill the menu: a box and a size for each pane. */
   #list(): void {
-    const rows = Object.entries(NAMES).map(([name, text]) => {
+    const rows = this.main.querySelectorAll<HTMLElement>(".trl-row");
+    const isRow = (name: string) => name.includes("+");
+    const sized = [...rows].map(({ dataset }) => dataset.share!).filter(isRow);
+    const slider = (name: string, text: string) => {
+      const size = html("input", {
+        type: "range",
+        min: LEAST,
+        max: MOST,
+        step: 0.05,
+        value: this.#share(name),
+        "aria-label": `size of ${text}`,
+        hidden: this.#width === "narrow",
+      });
+      size.addEventListener("input", () => {
+        this.#store({ shares: { ...this.#arrangement.shares, [name]: Number(size.value) } });
+        this.#size();
+      });
+      return size;
+    };
+    const panes = Object.entries(NAMES).map(([name, text]) => {
       const box = html("input", { type: "checkbox", "data-key": `pane-${name}` });
       box.defaultChecked = !this.#arrangement.hidden.includes(name);
       box.addEventListener("change", () => {
@@ -195,26 +220,17 @@ export class Layout extends Pane<CostView> {
         this.#arrange();
         this.#menu.querySelector<HTMLElement>(`[data-key="pane-${name}"]`)!.focus();
       });
-      const size = html("input", {
-        type: "range",
-        min: LEAST,
-        max: 3,
-        step: 0.05,
-        value: this.#share(name),
-        "aria-label": `size of the pane: ${text}`,
-      });
-      size.addEventListener("input", () => {
-        this.#store({ shares: { ...this.#arrangement.shares, [name]: Number(size.value) } });
-        this.#size();
-      });
-      return html("div", {}, html("label", {}, box, text), size);
+      return html("div", {}, html("label", {}, box, text), slider(name, `the pane ${text}`));
     });
     const reset = html("button", {}, "reset");
     reset.addEventListener("click", () => {
       this.#store({ hidden: [], shares: {} });
       this.#arrange();
     });
-    this.#menu.replaceChildren(...rows, reset);
+    const heights = sized.map((name, k) =>
+      html("div", {}, `height of row ${k + 1}`, slider(name, `row ${k + 1}`)),
+    );
+    this.#menu.replaceChildren(...panes, ...heights, reset);
   }
 
   #store(change: Partial<Arrangement>): void {
@@ -246,8 +262,8 @@ export class Layout extends Pane<CostView> {
 function stored(): Arrangement {
   try {
     const { hidden, shares } = JSON.parse(localStorage.getItem(STORED) ?? "") as Arrangement;
-    const isKnown = (name: string) => name in NAMES;
-    const valid = Object.entries(shares).filter(([, x]) => Number.isFinite(x) && x >= LEAST / 4);
+    const isKnown = (name: string) => Object.hasOwn(NAMES, name);
+    const valid = Object.entries(shares).filter(([, x]) => x >= LEAST / 4 && x <= 4 * MOST);
     return { hidden: hidden.filter(isKnown), shares: Object.fromEntries(valid) };
   } catch {
     return { hidden: [], shares: {} };

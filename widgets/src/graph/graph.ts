@@ -2,7 +2,7 @@
 // cluster requires a new layout by Python (message `fold`). All other actions happen here: moving, searching,
 // isolating a neighbourhood, and animating changes between graphs.
 import { counted } from "../shared/plot";
-import { colour, type Cost } from "../shared/cost";
+import { colourByCost, type CostMeasure } from "../shared/cost";
 import { Card } from "./card";
 import { mark, move, showRemoved, unmark, type Carry } from "./change";
 import { Drawing } from "./drawing";
@@ -53,7 +53,7 @@ export class GraphPane extends Pane<GraphModel> {
   #found: string[] = [];
   #isolated: ReadonlySet<string> | null = null;
   #asked = ""; // the cluster whose fold was requested from Python
-  #cost: Cost | null = null;
+  #cost: CostMeasure | null = null;
   #scale = ""; // the meaning of the strongest colour
   #news = ""; // the differences from the previous graph
 
@@ -181,12 +181,12 @@ export class GraphPane extends Pane<GraphModel> {
   }
 
   /** Colour the nodes by a measure of cost; null for no colours. */
-  colour(cost: Cost | null): void {
+  colour(cost: CostMeasure | null): void {
     this.#cost = cost;
     if (!this.#drawing) return;
     const { graph, nodes } = this.#drawing;
     const items = [...nodes].map(([id, element]) => [element, graph.nodes.get(id)!.op_ids]);
-    const most = colour(items as [Element, number[]][], cost);
+    const most = colourByCost(items as [Element, number[]][], cost);
     this.#scale = cost && most ? `strongest colour: ${cost.text(most)}` : "";
     this.select();
   }

@@ -1,5 +1,5 @@
 // Loop nest pane: foldable, highlighted code with marked running and selected lines.
-import { colour, type Cost } from "../shared/cost";
+import { colourByCost, type CostMeasure } from "../shared/cost";
 import { counted } from "../shared/plot";
 import { nest } from "../draw/nest";
 import type { Instants } from "../shared/instants";
@@ -12,7 +12,7 @@ import { TreePane } from "../shared/tree";
 
 export class LoopPane extends TreePane<LoopView, Line> {
   #instants: Instants | null = null;
-  #cost: Cost | null = null;
+  #cost: CostMeasure | null = null;
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "loops", "Loop nest", css);
@@ -27,13 +27,13 @@ export class LoopPane extends TreePane<LoopView, Line> {
   }
 
   /** Colour the lines that run kernels by a measure of cost; null for no colours. */
-  colour(cost: Cost | null): void {
+  colour(cost: CostMeasure | null): void {
     this.#cost = cost;
     const runs = this.rows.map((row, k): [Element, number[]] => {
       const { op_ids } = this.lines[k]!;
       return [row, this.runs(k) ? op_ids : []];
     });
-    colour(runs, cost);
+    colourByCost(runs, cost);
   }
 
   protected override runs(k: number): boolean {

@@ -34,7 +34,7 @@ export class RunPane extends Panel<RunView | null> {
   #speed = html("select", { "aria-label": "speed" });
   #condition = html("input", {
     type: "text",
-    placeholder: "pause when …",
+    placeholder: "pause when i = 3",
     "aria-label": "pause when",
     title: "pause on a condition, such as i = 3, or return > 400",
   });

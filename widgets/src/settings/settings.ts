@@ -102,7 +102,8 @@ export class Settings extends Pane<PipelineView> {
   }
 
   override draw(model: PipelineView): void {
-    const field = document.activeElement as HTMLInputElement | null;
+    const active = document.activeElement as HTMLInputElement | null;
+    const field = this.root.contains(active) ? active : null; // not that of a second view
     const focused = field?.dataset?.key;
     const typed = field && isTyped(field) && !isEntered(field) ? field.value : null;
     const executor = model.options.find((option) => option.name === "executor");

@@ -3,7 +3,7 @@ import type { Measure } from "../models";
 import { bytes, counted, seconds } from "./plot";
 
 /** A cost per group of operations, such as that of a node. */
-export class Cost {
+export class CostMeasure {
   readonly #rowsOf = new Map<number, number[]>();
 
   constructor(readonly measure: Measure) {
@@ -29,7 +29,10 @@ export class Cost {
 }
 
 /** Colour elements by the costs of their operations, relative to the greatest; null removes the colours. */
-export function colour(items: Iterable<[Element, readonly number[]]>, cost: Cost | null): number {
+export function colourByCost(
+  items: Iterable<[Element, readonly number[]]>,
+  cost: CostMeasure | null,
+): number {
   const found = [...items].map(([one, ids]) => [one, cost?.of(ids) ?? 0] as const);
   const most = Math.max(...found.map(([, value]) => value), 0);
   for (const [element, value] of found) {

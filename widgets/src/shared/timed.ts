@@ -10,7 +10,7 @@ import type { Instants } from "./instants";
 /** Margins shared by all timed panes, in pixels; the vertical margins differ. */
 const MARGIN = { left: 62, right: 14 } as const;
 
-const LEAST = 88; // pixels of a plot's height
+const LEAST_HEIGHT = 88; // pixels of a plot
 
 /** The content at a position of a plot: its operations, or its tensor. */
 export interface Described {
@@ -41,10 +41,10 @@ export abstract class TimedPane<Model> extends Panel<Model> {
     name: string,
     title: string,
     css: string,
-    private readonly most: number,
+    private readonly greatestHeight: number,
   ) {
     super(host, selection, send, name, title, css);
-    this.height = most;
+    this.height = greatestHeight;
     this.body.append(this.plot, this.tip);
     this.onResize(this.body, () => this.#resize());
     this.#listen();
@@ -58,7 +58,7 @@ export abstract class TimedPane<Model> extends Panel<Model> {
 
   /** Draw the plot with a height, within its limits. */
   fit(height: number): void {
-    const found = Math.round(Math.min(Math.max(height, LEAST), this.most));
+    const found = Math.round(Math.min(Math.max(height, LEAST_HEIGHT), this.greatestHeight));
     if (found === this.height) return;
     this.height = found;
     this.repaint();
