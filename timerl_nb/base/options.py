@@ -18,6 +18,7 @@ ENVIRONMENT: Final = {
     "TIMERL_EXECUTOR": "the executor, unless an option names one: `xla` or `interpret`",
     "TIMERL_CACHE": "the folder for compiled XLA programs; 0 disables it",
     "CXX": "the C++ compiler for `torch_compile`; without it, the usual ones are tried",
+    "CUBLAS_WORKSPACE_CONFIG": "needed by PyTorch on a GPU, for equal sums in equal programs: `:4096:8`",
     "XLA_FLAGS": "settings of XLA; programs compiled under other settings are not loaded",
     "XDG_CACHE_HOME": "the folder of all caches, `~/.cache` by default; ours is `timerl-nb` in it",
 }
@@ -34,6 +35,11 @@ def progress_by_default() -> bool:
 def cxx_compiler() -> str:
     """Return the C++ compiler that the user has named, or ""."""
     return os.environ.get("CXX", "")
+
+
+def cublas_workspace() -> str:
+    """Return the setting of cuBLAS that deterministic sums need, or ""."""
+    return os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
 
 
 def xla_flags() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ import torch
 
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.machine_model import Machine
-from timerl_nb.base.options import cxx_compiler
+from timerl_nb.base.options import cublas_workspace, cxx_compiler
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.runtime.engine import Engine
 from timerl_nb.runtime.jax_backend import arrays_and_devices
@@ -121,7 +120,7 @@ def _checked_device(name: str) -> str:
             f"device={name!r} is not available: PyTorch finds no GPU.",
             hint="leave out device, or install a driver and a build of PyTorch for CUDA.",
         )
-    if not os.environ.get("CUBLAS_WORKSPACE_CONFIG"):
+    if not cublas_workspace():
         raise OptionError(
             f"device={name!r} needs the environment variable CUBLAS_WORKSPACE_CONFIG: without it, equal programs "
             "may give different sums on a GPU.",
