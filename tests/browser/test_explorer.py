@@ -584,7 +584,9 @@ def test_all_panes_are_seen_at_once_and_can_be_arranged(watched: Watched, lab: L
     page.locator(".trl-layout button", has_text="full screen").click()
     page.wait_for_function("() => !document.querySelector('.trl-explorer.trl-full')")
     # where the browser refuses it, the explorer fills the window, and Escape returns
-    page.evaluate("Element.prototype.requestFullscreen = () => Promise.reject(new Error())")
+    page.evaluate(
+        "() => { Element.prototype.requestFullscreen = () => Promise.reject(new Error()); }"
+    )
     page.locator(".trl-layout button", has_text="full screen").click()
     page.wait_for_function("() => document.querySelector('.trl-explorer.trl-full')")
     page.keyboard.press("Escape")
