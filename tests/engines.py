@@ -107,7 +107,7 @@ class _Poisoned(dict[Any, Any]):
 
 
 def poisoned_namespace(run: Any, code: Any) -> dict[str, Any]:
-    """Return the names of a program whose stores overwrite the values that leave them."""
+    """Return a program's names, with stores that overwrite discarded values."""
     fresh = {
         id(store): _Poisoned(store)
         for store in run._stores.values()

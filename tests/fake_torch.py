@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 inference: list[bool] = [False]
+bfloat16 = object()
 copies: list[str] = []  # target devices of copies
 
 
@@ -42,7 +43,17 @@ class Tensor:
     def cpu(self) -> Tensor:
         return self.to("cpu")
 
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
     def detach(self) -> Tensor:
+        return self
+
+    def resolve_conj(self) -> Tensor:
+        return self
+
+    def resolve_neg(self) -> Tensor:
         return self
 
     def numpy(self) -> Any:

@@ -98,7 +98,10 @@ def from_torch(x: Any) -> Any:
             f"on the device {x.device}: {first_line(error).rstrip('.')}.",
             hint="convert the tensor first, for example by x.to_dense() or x.float().",
         ) from None
-    return np.array(array, order="C") if explain_copy(x) else array
+    is_shared = array.size > 0 and array.ctypes.data == x.data_ptr()
+    if explain_copy(x) and is_shared:
+        return np.array(array, order="C")
+    return np.asarray(array, order="C")
 
 
 def explain_copy(x: Any) -> str:

@@ -551,7 +551,7 @@ def test_all_panes_are_seen_at_once_and_can_be_arranged(watched: Watched, lab: L
     moved = areas(page)
     assert abs(moved["source"][2] - found["source"][2] - 70) <= 2
     assert moved["loops"] == found["loops"]
-    # what the browser stored may be damaged
+    # the stored arrangement may be invalid
     page.evaluate(
         """(text) => localStorage.setItem("timerl-explorer-layout", text)""",
         '{"hidden": ["toString", 3], "shares": {"graph": "x", "loops": 1e308}}',
@@ -583,7 +583,7 @@ def test_all_panes_are_seen_at_once_and_can_be_arranged(watched: Watched, lab: L
     assert run is not None and run["y"] + run["height"] <= 900
     page.locator(".trl-layout button", has_text="full screen").click()
     page.wait_for_function("() => !document.querySelector('.trl-explorer.trl-full')")
-    # where the browser refuses it, the explorer fills the window, and Escape returns
+    # without full screen, the explorer fills the window, and Escape returns
     page.evaluate(
         "() => { Element.prototype.requestFullscreen = () => Promise.reject(new Error()); }"
     )

@@ -83,10 +83,8 @@ def host_array(x: Any) -> Array:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(x, getattr(torch, "Tensor", ())):
         return np.asarray(x)
-    plain = x.detach().cpu()
-    if hasattr(plain, "resolve_neg"):
-        plain = plain.resolve_conj().resolve_neg()
-    if str(getattr(plain, "dtype", "")) == "torch.bfloat16":
+    plain = x.detach().cpu().resolve_conj().resolve_neg()
+    if plain.dtype is torch.bfloat16:
         return plain.view(torch.int16).numpy().view(bfloat16)
     return plain.numpy()
 

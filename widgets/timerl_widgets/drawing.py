@@ -204,14 +204,15 @@ class Drawing:
     @cached_property
     def _program_views(self) -> Mapping[str, Packed]:
         """The views of the whole program."""
+        costs = CostView.from_program(self.program)
         views = {
             "lineage": self.lineage,
             "pipeline": self.pipeline,
             "space": self.space,
             "memory": self.memory,
             "loops": self.loops,
-            "source": source_view(self.program),
-            "cost": CostView.from_program(self.program),
+            "source": source_view(self.program, costs=costs),
+            "cost": costs,
         }
         return {name: packed(view) for name, view in views.items()}
 

@@ -192,8 +192,8 @@ class Explorer(Widget):
 
     def measured(self, seconds: Mapping[int, float]) -> None:
         """Show the measured time of each line and each operation, from seconds by operation (`Profile.by_op`)."""
-        self.source = packed(source_view(self.program, seconds))
-        self.cost = packed(CostView.from_program(self.program, seconds))
+        costs = CostView.from_program(self.program, seconds)
+        self.source, self.cost = packed(source_view(self.program, costs=costs)), packed(costs)
 
     def vary(self, **values: Any) -> None:
         """Show the program for other argument values, compiled in the background; see `wait`.

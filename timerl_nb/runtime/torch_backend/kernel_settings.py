@@ -45,7 +45,7 @@ class ProcessSettings:
     Several threads may enter it at once. Other work of the process sees the settings until they leave it.
 
     Args:
-        precision: The settings of kernels on a CPU, which are part of those of a GPU; None for a CPU.
+        precision: The settings of CPU kernels, for those of GPU kernels; None otherwise.
     """
 
     def __init__(self, precision: ProcessSettings | None = None) -> None:
@@ -71,7 +71,7 @@ class ProcessSettings:
             self._precision.__exit__()
 
     def _change(self) -> Callable[[], None] | None:
-        """Set what differs, and return the function that restores it."""
+        """Change the settings that differ, and return a function that restores them."""
         if self._precision is None:
             found = torch.get_float32_matmul_precision()
             if found == "highest":

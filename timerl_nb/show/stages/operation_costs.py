@@ -43,8 +43,7 @@ class CostView(View):
     """The cost of each operation of a program.
 
     Bytes are the most that the plan stores of each tensor at the same time. Launches are the points of each kernel,
-    without regard to conditions. The estimated time is that of the model by which passes compare plans; only its
-    ratios are meaningful.
+    without regard to conditions. Passes compare plans by the estimated time; only its ratios are meaningful.
 
     Example:
         >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
@@ -99,6 +98,11 @@ class CostView(View):
     __repr__ = __str__
 
 
+def computing_operations(op: Op) -> tuple[Op, ...]:
+    """Return the operations of a statement without constants, which other kernels copy at no cost, too."""
+    return tuple(one for one in op.body or (op,) if one.inputs or one.kind == "rng")
+
+
 def _ids(op: Op) -> tuple[int, ...]:
-    """Return the ids of a kernel and of its operations, without constants, which other kernels copy, too."""
-    return op.id, *(one.id for one in op.body if one.inputs or one.kind == "rng")
+    """Return the ids of a kernel and of its operations, without constants."""
+    return tuple(dict.fromkeys((op.id, *(one.id for one in computing_operations(op)))))

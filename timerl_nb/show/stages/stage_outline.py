@@ -20,7 +20,7 @@ from timerl_nb.driver.program import Program, a_program
 from timerl_nb.driver.stages import Listing
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.show.schedule.loop_view import LoopView
-from timerl_nb.show.stages.operation_costs import CostView
+from timerl_nb.show.stages.operation_costs import CostView, computing_operations
 from timerl_nb.show.view_model import View
 
 Place = tuple[str, int]  # a file and a line of it
@@ -153,7 +153,9 @@ def detail(program: Program, name: str) -> OutlineView:
 # --- the user's lines ----------------------------------------------------------------------------
 
 
-def source_view(program: Program, seconds: Mapping[int, float] | None = None) -> OutlineView:
+def source_view(
+    program: Program, seconds: Mapping[int, float] | None = None, costs: CostView | None = None
+) -> OutlineView:
     """Return the user's code with the bytes, launches and time of each line.
 
     A line's bytes are those of the tensors that it computes. Its launches are those of the kernels that
@@ -162,6 +164,7 @@ def source_view(program: Program, seconds: Mapping[int, float] | None = None) ->
     Args:
         program: the program.
         seconds: by operation, the time of the kernels or calls that contain it.
+        costs: the costs of the program with these times, if they are known already.
 
     Example:
         >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
@@ -174,7 +177,7 @@ def source_view(program: Program, seconds: Mapping[int, float] | None = None) ->
     for op in program.pdg:
         if op.origin.line:
             wrote.setdefault(op.origin.file, {}).setdefault(op.origin.line, []).append(op.id)
-    figures = _Figures(program, seconds)
+    figures = _Figures(program, costs or CostView.from_program(program, seconds))
     lines: list[OutlineLine] = []
     for file, found in wrote.items():
         text, origin = linecache.getlines(file), program.pdg[min(min(found.values()))].origin
@@ -192,9 +195,9 @@ def source_view(program: Program, seconds: Mapping[int, float] | None = None) ->
 class _Figures:
     """Figures of the user's lines, by file and line number."""
 
-    def __init__(self, program: Program, seconds: Mapping[int, float] | None) -> None:
+    def __init__(self, program: Program, view: CostView) -> None:
         plan = program.memory
-        costs = {one.name: one for one in CostView.from_program(program, seconds).measures}
+        costs = {one.name: one for one in view.measures}
         held: dict[Place, float] = {}
         for tensor, row in zip(plan.stores, costs["bytes"].rows, strict=True):
             place = _place(plan.computing_operation(*tensor))
@@ -205,9 +208,7 @@ class _Figures:
                 continue
             found: dict[Place, float] = {}
             for op, row in zip(plan.statements.ops.values(), costs[name].rows, strict=True):
-                body = op.body or (op,)
-                # constants of other lines are copied into kernels at no cost
-                for place in {_place(one) for one in body if one.inputs or one.kind == "rng"}:
+                for place in {_place(one) for one in computing_operations(op)}:
                     found[place] = found.get(place, 0.0) + row.value
             columns.append((Column(title, costs[name].unit), found))
         self.columns = tuple(column for column, _ in columns)

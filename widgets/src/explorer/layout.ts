@@ -30,14 +30,14 @@ const MOST = 3;
 const DEFAULTS: Record<string, number> = { graph: 1.4, time: 1.6, "time+inspector": 1.2 };
 const STORED = "timerl-explorer-layout";
 
-/** What the browser remembers: hidden panes, and sizes relative to the neighbours, of panes and of rows. */
+/** Stored in the browser: hidden panes, and sizes of panes and rows relative to their neighbours. */
 interface Arrangement {
   hidden: string[];
   shares: Record<string, number>;
 }
 
 /** Sent to the extension of JupyterLab, which opens the cell's output a second time. */
-export const BESIDE = "timerl-beside";
+const BESIDE = "timerl-beside";
 
 /** Arranges the cells of the panes in `main`; its controls are part of the settings, and one stop of Tab with them. */
 export class Layout extends Pane<CostView> {
