@@ -10,13 +10,13 @@ from timerl_nb.base.errors import ExecutionError
 from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
 from timerl_nb.compiler.ir.host.host_functions import Host
 from timerl_nb.compiler.ir.operations import Op, Tensor
-from timerl_nb.compiler.loops.iteration_cuts import Cut
+from timerl_nb.compiler.loops.iteration_cuts import Cut, Cuts
 from timerl_nb.runtime.call_timing import Stopwatch
 from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.output_assembly import Outputs
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
-from timerl_nb.runtime.state.resumable_state import RunState
+from timerl_nb.runtime.state.resumable_state import Held, RunState
 from timerl_nb.runtime.state.run_progress import SoFar
 
 
@@ -76,6 +76,9 @@ class RunProtocol(Protocol):
 
     def measure(self, watch: Stopwatch | None) -> None: ...
 
+    # between two iterations: copies of the values that later iterations read, by tensor
+    def live_values(self, turn: int) -> Mapping[Tensor, Held]: ...
+
     # between two iterations: the live values by tensor, the seed, dynamic bounds and resources
     def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState: ...
 
@@ -90,6 +93,20 @@ class RunProtocol(Protocol):
 
     # frees all memory; a second error after `error` is added to it as a note
     def release(self, error: BaseException | None = None) -> int: ...
+
+
+def find_cut(cuts: Cuts, turn: int) -> Cut | None:
+    """Return the position after some iterations of a run, or None at its end.
+
+    Raises:
+        ExecutionError: the values between two iterations of this program are not known.
+    """
+    if cuts.why_none:
+        raise ExecutionError(
+            f"the values between two iterations are unknown: {cuts.why_none}.",
+            hint="executor='interpret' and program.step() show the values after every instruction.",
+        )
+    return cuts.cut_after(turn)
 
 
 def run_ended_error() -> ExecutionError:

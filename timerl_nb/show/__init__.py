@@ -19,6 +19,7 @@ from timerl_nb.show.graph.graph_view import GraphView, graph_view, laid_out
 from timerl_nb.show.html_page import export_html
 from timerl_nb.show.memory.memory_view import MemoryView
 from timerl_nb.show.memory.store_view import StoresView
+from timerl_nb.show.memory.value_view import ValuesView
 from timerl_nb.show.schedule.iteration_space_view import IterationSpaceView
 from timerl_nb.show.schedule.loop_view import LoopView
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
@@ -54,6 +55,7 @@ __all__ = [
     "StoresView",
     "SweepView",
     "Turn",
+    "ValuesView",
     "View",
     "detail",
     "export_html",

@@ -179,6 +179,26 @@ export interface GraphView {
   folded: string[];
 }
 
+export interface HeatMap {
+  name: string;
+  op_ids: number[];
+  dtype: string;
+  rows: HeatMapAxis;
+  columns: HeatMapAxis;
+  cells: Numbers;
+  marks: Numbers;
+  least: number | null;
+  most: number | null;
+  nans: number;
+  infinities: number;
+}
+
+export interface HeatMapAxis {
+  name: string;
+  size: number;
+  labels: string[];
+}
+
 export interface Held {
   live: number;
   peak: number;
@@ -849,6 +869,13 @@ export interface Value {
   shape: string[];
   dtype: string;
   bytes: number | null;
+}
+
+export interface ValuesView {
+  view: "values";
+  at: string;
+  maps: HeatMap[];
+  missing: string[];
 }
 
 export interface Way {

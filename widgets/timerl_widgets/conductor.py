@@ -21,13 +21,14 @@ class Conductor:
     Attributes:
         running, program: the latest run and its program, or None.
         view: the view of its latest frame, or None.
+        condition: the condition on which runs pause; "" for none.
     """
 
     def __init__(self, show: Callable[[RunView], None]) -> None:
         """Create a conductor without a run; `show` receives the view of every frame, on the run's thread."""
         self._show = show
         self._speed: float | None = None
-        self._condition: str | None = None
+        self.condition = ""
         self._leave: Callable[[], None] | None = None
         self.running: Running | None = None
         self.program: Program | None = None
@@ -53,7 +54,7 @@ class Conductor:
                     Breakpoint.from_text(command.condition)
                 if self.running is not None and not rests:
                     self.running.pause_when(command.condition)
-                self._condition = command.condition
+                self.condition = command.condition or ""
             case "step" if rests:
                 self.start(program, paused=True).step()
             case name:
@@ -67,7 +68,11 @@ class Conductor:
         """
         if self.running is not None and self.running.state not in ENDED:
             raise ExecutionError("a run is active.", hint="stop it first.")
-        given: dict[str, Any] = {"speed": self._speed, "pause_when": self._condition, **options}
+        given: dict[str, Any] = {
+            "speed": self._speed,
+            "pause_when": self.condition or None,
+            **options,
+        }
         self.watch(program, program.start(**given))
         assert self.running is not None
         return self.running

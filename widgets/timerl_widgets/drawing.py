@@ -21,6 +21,7 @@ from timerl_nb.show import (
     StepsView,
     StoresView,
     Turn,
+    ValuesView,
     graph_view,
     laid_out,
     source_view,
@@ -28,11 +29,19 @@ from timerl_nb.show import (
 from timerl_nb.show.colours import of_statements, of_tensors
 from timerl_nb.show.offline_rendering import arrange_pictures
 from timerl_nb.show.stages.compile_progress import LAST
-from timerl_nb.show.widget_api import DataflowAttrs, DrawingError, OptionError, Pdg, Program
+from timerl_nb.show.widget_api import (
+    DataflowAttrs,
+    DrawingError,
+    OptionError,
+    Pdg,
+    Program,
+    Running,
+    format_count,
+)
 from timerl_widgets.packed import NOTHING, Packed, packed
 from timerl_widgets.requests import Inspect, Search
 
-FEW = 3  # operations described in one answer of the inspector
+FEW = 3  # operations described in one answer of the inspector, and tensors with values
 FIRST_SHOWN = "fuse"  # the stage shown first: the fused graph
 
 
@@ -151,6 +160,32 @@ class Drawing:
         more = len(alone) - len(alone[:FEW])
         told = [[*asked.ids], [[*tensor] for tensor in asked.tensors]]
         return packed(view, asked=told, more=more)
+
+    def values(
+        self, running: Running, ids: Sequence[int], tensors: Sequence[tuple[int, int]]
+    ) -> Packed:
+        """Return heat maps of values that a paused run holds.
+
+        Args:
+            running: a run of the program.
+            ids: operations, whose tensors are shown.
+            tensors: if not empty, only these tensors.
+
+        Raises:
+            ExecutionError: the run has ended.
+        """
+        plan, related = self.program.memory, set[int]().union(*self.lineage.relatives(ids).values())
+        shown = [
+            tensor
+            for tensor in plan.stores
+            if (tensor in tensors if tensors else tensor[0] in ids)
+            or (not tensors and plan.computing_operation(*tensor).id in related)
+        ]
+        at = f"after {format_count(running.turn, 'iteration')}"
+        wanted = {tensor: plan.names[tensor] for tensor in shown[:FEW]}
+        return packed(
+            ValuesView.from_values(running.live_values(), at, wanted), more=len(shown) - len(wanted)
+        )
 
     def picture(self, stage: str) -> str:
         """Return the picture of a saved page: the graph and the loop nest above the iteration space and the

@@ -102,9 +102,11 @@ class Explorer(Widget):
     memory = traitlets.Dict().tag(sync=True)
     inspector = traitlets.Dict().tag(sync=True)
     search = traitlets.Dict().tag(sync=True)
+    values = traitlets.Dict().tag(sync=True)
     comparison = traitlets.Dict().tag(sync=True)
     run = traitlets.Dict().tag(sync=True)
     acknowledged = traitlets.Int(0).tag(sync=True)
+    pause_when = traitlets.Unicode("").tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
     arguments = traitlets.Dict().tag(sync=True)
     sweeping = traitlets.Dict().tag(sync=True)
@@ -148,6 +150,7 @@ class Explorer(Widget):
         self._beside, self._titles = other, ("other", "this")
         self._worker = Worker("timerl explorer", self._fail)
         self._compiler = Worker("timerl details", self._fail)  # slow requests must not delay others
+        self._inspected: Inspect | None = None
         self._sought = Search("", None, None, changed=False)
         self._cancelled = Event()
         # pending changes of bounds, options and positions
@@ -160,6 +163,7 @@ class Explorer(Widget):
         super().__init__(**views, status={"state": "ready"})
         self.on_msg(self._receive)
         self.observe(self._show_stage, "stage")
+        self.observe(lambda _: self._submit("values", self._show_values), "selected")
         self._tell_arguments()
 
     # --- Python interface --------------------------------------------------------------------------
@@ -294,6 +298,7 @@ class Explorer(Widget):
                 # processed immediately: no command may be lost
                 self.acknowledged = max(self.acknowledged, request.number)
                 self._conductor.act(request, self.program)
+                self.pause_when = self._conductor.condition
             case Compare(close):
                 self.compare(None if close else self.program)
             case Inspect():
@@ -520,7 +525,21 @@ class Explorer(Widget):
         drawing = self._drawing
         known = known_ids(drawing, asked.ids)
         if known:
+            self._inspected = asked
             self.inspector = drawing.inspector(asked, known)
+            self._show_values()
+
+    def _show_values(self) -> None:
+        """Show the values of the selected tensors while the run of the shown program is paused."""
+        running, asked, view = self._conductor.running, self._inspected, NOTHING
+        is_own = running is not None and self._conductor.program is self.program
+        if is_own and self.selected and running.state == "paused":
+            narrowed = asked is not None and set(asked.ids) == set(self.selected)
+            tensors = asked.tensors if asked is not None and narrowed else ()
+            with suppress(ExecutionError):  # the run has ended meanwhile
+                view = self._drawing.values(running, self.selected, tensors)
+        if view or self.values:
+            self.values = view
 
     def _show_detail(self, drawing: Drawing, name: str) -> None:
         """Create a detail of the shown program, or report the error."""
@@ -560,6 +579,8 @@ class Explorer(Widget):
                 view, over=NO_TURN, amounts=()
             )  # the measurement belongs to another program
         self.run = packed(view)
+        if self.values or view.frame.state == "paused":
+            self._submit("values", self._show_values)
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, TimeRLError):

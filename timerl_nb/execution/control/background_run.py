@@ -11,6 +11,7 @@ from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.execution.control.thread_lifecycle import Course
+from timerl_nb.execution.results.live_values import LiveValues
 from timerl_nb.execution.results.run_result import Result
 from timerl_nb.execution.telemetry.live_frame_delivery import Watching
 from timerl_nb.execution.telemetry.live_view_frames import Frame, compiling_text
@@ -154,6 +155,30 @@ class Running:
         """
         control = self._check_process()
         control.break_when(None if condition is None else self._telemetry.breakpoint(condition))
+
+    def live_values(self) -> dict[str, LiveValues]:
+        """Return copies of the values that the run holds between two iterations, by the names of their tensors.
+
+        These are the values that later iterations, or the outputs, read. The run's thread copies them: of a
+        paused run at once, otherwise at the end of the current iteration.
+
+        Returns:
+            For each tensor, its points and the value at each of them.
+
+        Raises:
+            ExecutionError: The run has ended, or its outermost loop has an unknown number of iterations.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> with program.start(paused=True) as run:
+            ...     run.step(3)
+            ...     ok = run.wait()
+            ...     values = run.live_values()
+            >>> values["fc1.weight"].points.tolist(), values["fc1.weight"].values.shape
+            ([[3]], (1, 8, 4))
+        """
+        self._check_process()
+        return self._telemetry.live_values()
 
     def _check_process(self) -> RunControl:
         """Return the control of the run.

@@ -14,6 +14,7 @@ from typing import Final
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.execution.control.breakpoints import Breakpoint
 from timerl_nb.execution.control.pause_and_stop import ENDS, RunControl
+from timerl_nb.execution.results.live_values import LiveValues
 from timerl_nb.execution.telemetry.live_view_frames import Frame
 from timerl_nb.execution.telemetry.process_metrics import ProcessMetrics
 from timerl_nb.runtime.jax_backend.arrays_and_devices import memory_in_use
@@ -61,6 +62,17 @@ class Watching(ABC):
                 f"a run cannot pause on {found.name!r}.", hint="compare `turn` with a number."
             )
         return lambda before, now: f"turn = {now}" if found.is_reached(before, now) else ""
+
+    def live_values(self) -> dict[str, LiveValues]:
+        """Return the values that the run holds between two iterations.
+
+        Raises:
+            ExecutionError: The run is not that of a program.
+        """
+        raise ExecutionError(
+            "only a run of a program holds values between its iterations.",
+            hint="start a program by program.start().",
+        )
 
     def _ask(self) -> None:
         """Request data from the run's thread; the default needs none."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.errors import OptionError, one_of
+from timerl_nb.base.errors import ExecutionError, OptionError, one_of
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.host.host_functions import UdfAttrs
 from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
@@ -26,6 +26,7 @@ from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Lin, sym
 from timerl_nb.execution.control.breakpoints import Breakpoint
 from timerl_nb.execution.control.pause_and_stop import ENDS, RunControl
+from timerl_nb.execution.results.live_values import LiveValues, name_values
 from timerl_nb.execution.results.result_dataframe import Along, Rows
 from timerl_nb.execution.telemetry.live_frame_delivery import Watching
 from timerl_nb.execution.telemetry.live_view_frames import Frame, Held, output_text
@@ -38,6 +39,7 @@ from timerl_nb.runtime.state.run_progress import RunProgress, SoFar
 from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 
 _MEASURE: Final = 1.0  # seconds between two measured iterations
+_LOOK: Final = 0.01  # seconds between two looks for values from the run's thread
 _MOST: Final = 64  # maximum new points of a curve per frame; also maximum parts of `Held.bytes`
 
 
@@ -328,6 +330,33 @@ class Telemetry(Watching):
             return ""
 
         return find_value
+
+    def live_values(self) -> dict[str, LiveValues]:
+        """Return the values that the run holds at the end of its current iteration.
+
+        Raises:
+            ExecutionError: The run has ended, or its values between two iterations are unknown.
+        """
+        found: list[dict[str, LiveValues] | Exception] = []
+
+        def take() -> None:
+            try:
+                held = self._run.live_values(self._control.turn)
+                found.append(name_values(self._watched.plan, held))
+            except Exception as error:  # raised in the caller; the run continues
+                found.append(error)
+
+        self._control.ask(take)
+        while not found and not self._control.ended.wait(_LOOK):
+            pass
+        if not found:
+            raise ExecutionError(
+                "the run has ended, and holds no values any more.",
+                hint="call live_values() while the run is paused; result() returns outputs and parameters.",
+            )
+        if isinstance(found[0], Exception):
+            raise found[0]
+        return found[0]
 
     # --- on the run's thread ---------------------------------------------------------------------
 

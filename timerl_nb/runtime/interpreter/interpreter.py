@@ -29,7 +29,7 @@ from timerl_nb.runtime.interpreter.swap_transfers import Copy, SwapStore, Transf
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.nan_search import add_nan_check
 from timerl_nb.runtime.output_assembly import Returned
-from timerl_nb.runtime.run_protocol import changed_already, run_ended_error
+from timerl_nb.runtime.run_protocol import changed_already, find_cut, run_ended_error
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.iteration_counter import TurnCounter
 from timerl_nb.runtime.state.resumable_state import Held, RunState
@@ -297,16 +297,28 @@ class Run:
 
     # --- saving and resuming -------------------------------------------------------------------------
 
-    def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState:
-        """Return the state between two iterations, restricted to the points `live` of each tensor."""
-        dim, lengths = self.executable.pdg.dims.dynamic, None
-        if dim is not None:
-            lengths = self.lengths()[dim.bound]
+    def live_values(self, turn: int) -> dict[Tensor, Held]:
+        """Return copies of the live values between two iterations, with their points."""
+        cuts = self.executable.cuts(recorded=True)
+        return self._held_values(cuts.live(find_cut(cuts, turn)), self._dynamic_lengths())
+
+    def _dynamic_lengths(self) -> Array | None:
+        dim = self.executable.pdg.dims.dynamic
+        return None if dim is None else self.lengths()[dim.bound]
+
+    def _held_values(
+        self, live: Mapping[Tensor, Array], lengths: Array | None
+    ) -> dict[Tensor, Held]:
         made = self.executable.cuts(recorded=True).existing_points
-        values = {
+        return {
             t: self._find_held(t, made(t, points, lengths), self._stores[t])
             for t, points in live.items()
         }
+
+    def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState:
+        """Return the state between two iterations, restricted to the points `live` of each tensor."""
+        lengths = self._dynamic_lengths()
+        values = self._held_values(live, lengths)
         saved = self.host.save(resources_of(self.executable.pdg))
         return RunState(self._seed, turn, cut, values, lengths, saved)
 

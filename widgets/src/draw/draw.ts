@@ -9,6 +9,7 @@ import type {
   ScopeView,
   StreamView,
   SweepView,
+  ValuesView,
   WaysView,
 } from "../models";
 import { run, sweep } from "./charts";
@@ -20,6 +21,7 @@ import { scope } from "./scope";
 import { saved, told } from "./sheet";
 import { space } from "./space";
 import { streams } from "./streams";
+import { values } from "./values";
 import { ways } from "./ways";
 
 export type Drawable =
@@ -32,6 +34,7 @@ export type Drawable =
   | ScopeView
   | StreamView
   | SweepView
+  | ValuesView
   | WaysView;
 
 /** A view as SVG. A view without a drawing becomes the first lines of its text. */
@@ -55,6 +58,8 @@ export function draw(view: Drawable | { view: "text" }, said: string, most = 120
       return streams(view);
     case "sweep":
       return saved(sweep(view, view.told));
+    case "values":
+      return saved(values(view));
     case "ways":
       return ways(view);
     default:

@@ -21,6 +21,7 @@ import { StepsPane } from "../steps/steps";
 import { StoresPane } from "../stores/stores";
 import { Strip } from "../strip/strip";
 import { SweepPane, type Argument, type SweepModel } from "../sweep/sweep";
+import { ValuesPane } from "../values/values";
 import { onRefused, selectionOf, sendTo } from "../shared/widget";
 import type {
   ComparisonView,
@@ -35,6 +36,7 @@ import type {
   SearchView,
   StepsView,
   StoresView,
+  ValuesView,
 } from "../models";
 
 /** The widget's traits; all others are packed views (`unpack`). */
@@ -97,6 +99,7 @@ export class ExplorerView {
     const stores = kept(new StoresPane(graphCell, selection, send, turn));
     const source = kept(new OutlinePane(cell("source"), selection, send, "source-pane", "Source"));
     const inspector = kept(new InspectorPane(cell("inspector"), selection, send, show));
+    const values = kept(new ValuesPane(cells.inspector!, selection, send));
     const loops = kept(new LoopPane(cell("loops"), selection, send));
     const time = cell("time");
     const scrubber = kept(new Scrubber(time, selection, send));
@@ -164,6 +167,7 @@ export class ExplorerView {
         }),
       memory: () => some<MemoryView>("memory", (view) => memory.draw(view)),
       loops: () => some<LoopView>("loops", (view) => loops.draw(view)),
+      values: () => values.draw(get<ValuesView>("values")),
       inspector: () => inspector.draw(get<InspectorModel>("inspector")),
       search: () =>
         some<SearchView>("search", (view) => {
@@ -184,6 +188,7 @@ export class ExplorerView {
         memory.measure(view && view.over);
         stores.measure(view?.amounts ?? []);
       },
+      pause_when: () => run.condition(String(model.get("pause_when"))),
       acknowledged: () => run.acknowledge(model.get("acknowledged")),
       instant: () => selection.at(model.get("instant")),
       status: () => {

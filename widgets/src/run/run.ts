@@ -99,6 +99,11 @@ export class RunPane extends Panel<RunView | null> {
     this.#control();
   }
 
+  /** Show the condition on which runs pause. */
+  condition(text: string): void {
+    if (document.activeElement !== this.#condition) this.#condition.value = text;
+  }
+
   /** Show the error of a command; "" for none. */
   problem(text: string): void {
     this.#problem = text;

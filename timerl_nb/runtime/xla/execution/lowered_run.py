@@ -24,7 +24,7 @@ from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.output_assembly import Outputs, Returned
-from timerl_nb.runtime.run_protocol import changed_already, run_ended_error
+from timerl_nb.runtime.run_protocol import changed_already, find_cut, run_ended_error
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.resumable_state import Held, RunState
 from timerl_nb.runtime.state.run_progress import SoFar
@@ -263,16 +263,18 @@ class LoweredRun:
 
     # --- saving and resuming -------------------------------------------------------------------------
 
+    def live_values(self, turn: int) -> dict[Tensor, Held]:
+        """Return copies of the live values between two iterations, with their points."""
+        cut = find_cut(self.lowered.cuts, turn)
+        return self._values_in(cut, self.lowered.cuts.live(cut), self._buffer_reader())[0]
+
     def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState:
         """Return the state between two iterations, restricted to the points `live` of each tensor."""
-        read = dict[str, Array]()
+        return self._state_of(turn, cut, live, self._buffer_reader())
 
-        def buffer(name: str) -> Array:
-            if name not in read:
-                read[name] = backend.to_numpy(self._read_buffer(name))
-            return read[name]
-
-        return self._state_of(turn, cut, live, buffer)
+    def _buffer_reader(self) -> Callable[[str], Array]:
+        """Return a function that reads a buffer, each once."""
+        return cache(lambda name: backend.to_numpy(self._read_buffer(name)))
 
     def _state_of(
         self,
@@ -282,6 +284,14 @@ class LoweredRun:
         buffer: Callable[[str], Array],
     ) -> RunState:
         """Return the state in the given buffers."""
+        found, lengths = self._values_in(cut, live, buffer)
+        saved = self.host.save(resources_of(self.lowered.plan.pdg))
+        return RunState(self._given, turn, cut, found, lengths, saved)
+
+    def _values_in(
+        self, cut: Cut | None, live: Mapping[Tensor, Array], buffer: Callable[[str], Array]
+    ) -> tuple[dict[Tensor, Held], Array | None]:
+        """Return the values in the given buffers, and the dynamic bound at every point."""
         lowered = self.lowered
         placed, copied = Placed(lowered, cut), self._moving.host_value
         found: dict[Tensor, Held] = {}
@@ -294,8 +304,7 @@ class LoweredRun:
                 copy = copied(tensor, tuple(points[k].tolist()))
                 if copy is not None:  # under a dynamic bound, the point may not have run
                     values[k] = copy
-        saved = self.host.save(resources_of(lowered.plan.pdg))
-        return RunState(self._given, turn, cut, found, lengths, saved)
+        return found, lengths
 
     def snapshot_stores(self, turn: int) -> Callable[[], RunState]:
         """Copy the live buffers at the start of the next iteration."""

@@ -1,0 +1,120 @@
+"""Values of a run between two iterations, and their heat maps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.execution.results.live_values import LiveValues
+from timerl_nb.show import ValuesView
+from timerl_nb.show.memory.value_view import MOST
+
+
+def compiled(executor: str) -> trl.Program:
+    """x[i] is a matrix of multiples of 3 ** i, and an output contains all of them. b and c have one bound."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        x = trl.tensor((2,), domain=(b, i, t)).named("x")
+        x[b, 0, 0] = trl.constant(np.array([1.0, 2.0], np.float32)) + trl.value(b).floating()
+        x[b, i + 1, 0] = x[b, i, T - 1]
+        x[b, i, t + 1] = x * 3.0
+        ctx.output("last", x[b, i, T - 1].sum(over=b))
+    return ctx.compile({B: 3, I: 6, T: 2}, trl.Options(executor=executor))
+
+
+@pytest.mark.parametrize("executor", ["interpret", "xla"])
+def test_live_values_are_those_of_the_recurrence(executor: str) -> None:
+    program = compiled(executor)
+    start = np.array([1.0, 2.0], np.float32) + np.arange(3, dtype=np.float32)[:, None]
+    with program.start(paused=True) as run:
+        assert run.wait()
+        for turn in range(1, 6):
+            run.step()
+            assert run.wait()
+            live = run.live_values()
+            last = live["last"]
+            assert last.dims == ("i",) and last.points.ravel().tolist() == list(range(turn))
+            expected = [(start * 3.0 ** (k + 1)).sum(axis=0) for k in range(turn)]
+            np.testing.assert_array_equal(last.values, expected)
+            carried = [one for n, one in live.items() if n.startswith("x")]
+            assert any(
+                np.array_equal(one.values[-1], start * np.float32(3.0**turn))
+                and one.axes == ("b", "")
+                for one in carried
+            ), live
+            last.values[...] = np.nan  # a copy: the run must not see it
+        run.resume()
+        assert np.isfinite(run.result()["last"]).all()
+        with pytest.raises(ExecutionError, match="the run has ended"):
+            run.live_values()
+
+
+def test_values_before_the_first_iteration_are_those_computed_before_it() -> None:
+    with compiled("interpret").start(paused=True) as run:
+        assert run.wait()
+        assert "last" not in run.live_values()
+
+
+def test_a_run_without_iterations_has_no_values_between_them() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        ctx.output("y", trl.value(t).floating().sum(over=t))
+    with ctx.compile({T: 3}).start(paused=True) as run:
+        assert run.wait()
+        with pytest.raises(ExecutionError, match="unknown: no outermost loop"):
+            run.live_values()
+
+
+def live(
+    dims: tuple[str, ...], points: list[list[int]], axes: tuple[str, ...], values: object
+) -> LiveValues:
+    table = np.array(points, np.int64).reshape(len(points), len(dims))
+    return LiveValues((7, 0), dims, table, axes, np.array(values, np.float32))
+
+
+def test_a_heat_map_names_its_axes_and_marks_nans() -> None:
+    values = [[[1.0, np.nan], [-2.0, np.inf]]]
+    view = ValuesView.from_values(
+        {"w": live(("i",), [[4]], ("b", ""), values)}, "after 4 iterations"
+    )
+    (one,) = view.maps
+    assert (one.rows.name, one.rows.labels) == ("i, b", ("4, 0", "4, 1"))
+    assert (one.columns.name, one.columns.labels) == ("axis 1", ("0", "1"))
+    assert one.cells.tolist() == [1.0, 0.0, -2.0, 0.0]
+    assert one.marks.tolist() == [0, 1, 0, 2]
+    assert (one.least, one.most, one.nans, one.infinities) == (-2.0, 1.0, 1, 1)
+    assert (
+        str(view).splitlines()[1]
+        == "w: float32, 2 along i, b × 2 along axis 1: -2 to 1, 1 NaN, 1 infinite"
+    )
+    assert view.to_svg().count('data-mark="NaN"') == 1
+
+
+def test_numbers_at_points_form_a_table_in_the_order_of_the_points() -> None:
+    points = [[1, 0], [0, 1], [0, 0], [1, 1], [0, 2], [1, 2]]
+    numbers = [10 * i + t for i, t in points]
+    (one,) = ValuesView.from_values({"r": live(("i", "t"), points, (), numbers)}).maps
+    assert (one.rows.labels, one.columns.labels) == (("0", "1"), ("0", "1", "2"))
+    assert one.cells.tolist() == [0, 1, 2, 10, 11, 12]
+    triangle = live(("i", "t"), [[0, 0], [1, 0], [1, 1]], (), [1, 2, 3])
+    (one,) = ValuesView.from_values({"r": triangle}).maps
+    assert (one.columns.name, one.columns.labels) == ("i, t", ("0, 0", "1, 0", "1, 1"))
+
+
+def test_a_large_tensor_becomes_means_and_none_of_its_nans_is_lost() -> None:
+    values = np.arange(2 * 100 * 130, dtype=np.float32).reshape(2, 100, 130)
+    values[1, 99, 129] = np.nan
+    (one,) = ValuesView.from_values({"w": live(("i",), [[0], [1]], ("", ""), values)}).maps
+    assert len(one.cells) == MOST * MOST and one.rows.size == 200 and one.columns.size == 130
+    assert one.marks.sum() == one.marks[-1] == 1
+    table = values.reshape(200, 130)
+    assert one.cells[0] == pytest.approx(table[:4, :2].mean())
+    assert one.rows.labels[1] == "0, 4" and one.columns.labels[1] == "2"
+
+
+def test_tensors_without_a_value_are_named() -> None:
+    view = ValuesView.from_values({}, tensors={(3, 0): "g"})
+    assert view.maps == () and view.missing == ("g",)
+    assert "g: no value is stored here" in view.to_svg()
