@@ -234,7 +234,11 @@ def steps(view: StepsView) -> Part:
     if view.steps:
         parts += [
             element("h3", format_count(len(view.steps), "step")),
-            table(["rule", "times"], [[one.rule, str(one.count)] for one in view.rules], [1]),
+            table(
+                ["rule", "times", "what it does"],
+                [[one.rule, str(one.count), one.text] for one in view.rules],
+                [1],
+            ),
             fold("One after another", element("pre", lines)),
         ]
     for choice in view.choices:

@@ -543,6 +543,8 @@ export interface Rewrite {
 export interface Rule {
   rule: string;
   count: number;
+  text: string;
+  page: string;
 }
 
 export interface RunView {

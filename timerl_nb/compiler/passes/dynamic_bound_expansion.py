@@ -94,7 +94,7 @@ class _Work:
             rest = tuple(entries.get(d, sym(d)) for d in part.domain)
             again = Read(part.id, 0, rest)
             self.edit.insert(op.with_(inputs=(again,), attrs=AxesAttrs(tuple(range(gone)))))
-            self._step("reduced in turn", op, part.id, note=f"{self.dim.name} before {outer[0]}")
+            self._step("sum per iteration", op, part.id, note=f"{self.dim.name} before {outer[0]}")
 
     def end_turns(self, pdg: Pdg) -> None:
         """Let operations after an iteration's end depend on that iteration's last point.
@@ -118,7 +118,7 @@ class _Work:
         own = {d: sym(d) if d in self.over else e for d, e in entries.items()}
         made = self.edit.add("copy", [replace(read, index=tuple(own.values()), cond=TRUE)], like=op)
         index = tuple(entries[d] for d in made.domain)
-        self._step("end of turn", op, made.id)
+        self._step("end of iteration", op, made.id)
         return Read(made.id, 0, index, read.cond)
 
     def spread_variation(self, pdg: Pdg) -> None:
@@ -140,9 +140,7 @@ class _Work:
                 if isinstance(attrs, OutputAttrs):
                     attrs = replace(attrs, dims=domain)
                 op = op.with_(domain=domain, outputs=made, attrs=attrs)
-                self._step(
-                    f"varies as {self.dim.bound} does", op, note=f"over {', '.join(self.over)}"
-                )
+                self._step(f"varies with {self.dim.bound}", op, note=f"over {', '.join(self.over)}")
             if inputs != self.edit.ops[op_id].inputs or op is not self.edit.ops[op_id]:
                 self.edit.insert(op.with_(inputs=inputs))
         for op in list(self.edit.ops.values()):
@@ -222,7 +220,7 @@ class _Work:
                         copies[source.id] = self.edit.add(
                             "copy", [own], like=source, label=source.label
                         )
-                        self._step("valued", source, copies[source.id].id, note="for other lengths")
+                        self._step("evaluated for other lengths", source, copies[source.id].id)
                     read = replace(read, source=copies[source.id].id)
                 inputs.append(read)
             if tuple(inputs) != op.inputs:

@@ -13,6 +13,7 @@ from timerl_nb.compiler.ir.graph_rewriting import RewriteStep
 from timerl_nb.compiler.ir.graph_text import op_line
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Forecast, PassChoice
 from timerl_nb.compiler.language.foreign_names import expect_type
+from timerl_nb.compiler.passes.rewrite_rules import describe_rule
 from timerl_nb.driver.stages import Stage
 from timerl_nb.show.view_model import View, shown
 
@@ -21,10 +22,17 @@ _MOST: Final = 5  # operations of a step as text
 
 @dataclass(frozen=True)
 class Rule:
-    """Number of uses of a rewrite rule."""
+    """Number of uses of a rewrite rule.
+
+    Attributes:
+        text: what the rule does; "" if it has no description.
+        page: the page of the documentation that explains the rule, or "".
+    """
 
     rule: str
     count: int
+    text: str
+    page: str
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ class StepsView(View):
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         return cls(
             stage.name,
-            tuple(Rule(*item) for item in ranked),  # the most used first
+            tuple(_count_rule(*item) for item in ranked),  # the most used first
             tuple(
                 Rewrite(
                     k,
@@ -151,6 +159,11 @@ class StepsView(View):
             lines.append(f"choice: {choice.what}: {choice.taken}, because {choice.why}")
         lines += [f"refused: {ids_text(one.op_ids)}: {one.reason}" for one in self.refused]
         return "\n".join(lines)
+
+
+def _count_rule(rule: str, count: int) -> Rule:
+    found = describe_rule(rule)
+    return Rule(rule, count, *(("", "") if found is None else (found.text, found.page)))
 
 
 class _Lines:

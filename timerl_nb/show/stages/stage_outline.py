@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import linecache
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,13 +12,14 @@ from typing import Final
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_text import op_lines
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.loops.loop_nodes import Ast
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
 from timerl_nb.driver.program import Program, a_program
-from timerl_nb.driver.stages import Listing
+from timerl_nb.driver.stages import Listing, Stage
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.show.schedule.loop_view import LoopView
 from timerl_nb.show.stages.operation_costs import CostView, computing_operations
@@ -108,13 +110,15 @@ class OutlineView(View):
 
 
 def detail(program: Program, name: str) -> OutlineView:
-    """Return a detail that an outline omits: the jaxpr or the HLO of one XLA call.
+    """Return a detail that an outline omits: the jaxpr or the HLO of one XLA call, or the text difference of a pass.
 
-    HLO is compiled again. Its lines refer to the operations of their kernels.
+    HLO is compiled again. Its lines refer to the operations of their kernels. The detail "diff fuse" has the
+    lines that the pass `fuse` removes ("-") and adds ("+"), between unchanged ones.
 
     Args:
         program: the program.
-        name: the name of the detail, such as "jaxpr 1" or "hlo 2"; `OutlineView.lines` contain the names.
+        name: the name of the detail, such as "jaxpr 1", "hlo 2" or "diff fuse"; `OutlineView.lines` contain the
+            names of the first two.
 
     Raises:
         OptionError: the detail does not exist.
@@ -130,6 +134,8 @@ def detail(program: Program, name: str) -> OutlineView:
         name, str, "the name of a detail", '"jaxpr 1" is one; `OutlineView.lines` name all.'
     )
     sort, _, number = name.partition(" ")
+    if sort == "diff" and number in program.stages:
+        return OutlineView(name, tuple(_changed_lines(program.stages[number])))
     lowered = program.executable.xla_program
     calls = 0 if lowered is None else len(lowered.calls)
     if sort not in _DETAILS or not number.isdecimal() or not 1 <= int(number) <= calls:
@@ -148,6 +154,37 @@ def detail(program: Program, name: str) -> OutlineView:
         if shown.strip():
             lines.append(OutlineLine(shown.strip(), indent // 2, ids))
     return OutlineView(name, tuple(lines))
+
+
+def _changed_lines(stage: Stage) -> Iterator[OutlineLine]:
+    """Yield the differing lines of a pass's graphs, with their surroundings."""
+    if stage.previous is None or stage.rewritten is None:
+        return
+    old, new = (
+        [(line, op.op_ids) for op in graph for line in op_lines(graph.ops, op)]
+        for graph in (stage.previous, stage.rewritten.pdg)
+    )
+    match = difflib.SequenceMatcher(
+        None, [text for text, _ in old], [text for text, _ in new], autojunk=False
+    )
+
+    def signed(sign: str, lines: Iterable[tuple[str, tuple[int, ...]]]) -> Iterator[OutlineLine]:
+        return (OutlineLine(f"{sign} {text}", 0, ids) for text, ids in lines)
+
+    for what, i, i_end, j, j_end in match.get_opcodes():
+        if what != "equal":
+            yield from signed("-", old[i:i_end])
+            yield from signed("+", new[j:j_end])
+            continue
+        before = AROUND if i else 0  # a change precedes the lines
+        after = AROUND if i_end < len(old) or j_end < len(new) else 0
+        hidden = j_end - j - before - after
+        if hidden <= 1:
+            yield from signed(" ", new[j:j_end])
+            continue
+        yield from signed(" ", new[j : j + before])
+        yield OutlineLine(f"  … {format_count(hidden, 'equal line')}")
+        yield from signed(" ", new[j_end - after : j_end])
 
 
 # --- the user's lines ----------------------------------------------------------------------------

@@ -88,6 +88,19 @@
     });
   }
 
+  /** Open pages of the documentation, if the server's folder is a checkout of the project. */
+  async function offerPages(app) {
+    const { contents } = app.serviceManager;
+    const folder = await contents.get("docs/passes").catch(() => null);
+    if (!folder?.content.some(({ name }) => name === "dynamic_bounds.md")) return;
+    document.body.dataset.timerlPages = "";
+    document.addEventListener("timerl-page", ({ detail }) => {
+      if (!/^docs\/passes\/\w+\.md$/.test(detail?.path)) return;
+      const page = { path: detail.path, factory: "Markdown Preview", options: { mode: "split-right" } };
+      app.commands.execute("docmanager:open", page);
+    });
+  }
+
   async function extension() {
     const { INotebookTracker } = await shared("@jupyterlab/notebook");
     const plugin = {
@@ -96,6 +109,7 @@
       requires: [INotebookTracker],
       activate: (app, tracker) => {
         void app.restored.then(() => offerBeside(app, tracker));
+        void offerPages(app);
         tracker.forEach(watch);
         tracker.widgetAdded.connect((_, panel) => watch(panel));
       },

@@ -156,7 +156,11 @@ export class ExplorerView {
       },
       cost: () => some<CostView>("cost", (view) => layout.draw(view)),
       source: () => source.draw(get<OutlineView>("source")),
-      told: () => some<DetailModel>("told", (view) => outline.detail(view)),
+      told: () =>
+        some<DetailModel>("told", (view) => {
+          outline.detail(view);
+          steps.detail(view);
+        }),
       space: () =>
         some<IterationSpaceView>("space", (view) => {
           const instants = new Instants(view);

@@ -4,14 +4,20 @@ import { Pane, type Send } from "../shared/pane";
 import { bytes, counted } from "../shared/plot";
 import type { Selection } from "../shared/selection";
 import css from "./steps.css";
-import type { Rewrite, StepsView, Way } from "../models";
+import type { DetailModel } from "../outline/outline";
+import type { Rewrite, Rule, StepsView, Way } from "../models";
 
 export class StepsPane extends Pane<StepsView | null> {
   #steps: Rewrite[] = [];
   #at = -1;
   #slider = html("input", { type: "range", min: -1, value: -1, "aria-label": "step of the pass" });
   #text = html("output", { class: "trl-step", "aria-live": "polite" });
+  #rule = html("p", { class: "trl-rule", hidden: true });
   #diff = html("div", { class: "trl-diff", hidden: true });
+  #whole = html("details", { class: "trl-whole" });
+  #lines = html("div", { class: "trl-diff" });
+  #stage = "";
+  #rules = new Map<string, Rule>();
   #rest = html("div", { class: "trl-rest" });
   #walk: HTMLElement;
 
@@ -37,13 +43,19 @@ export class StepsPane extends Pane<StepsView | null> {
       button("›", "next step", 1),
       this.#text,
     );
-    this.root.append(this.#walk, this.#diff, this.#rest);
+    this.#whole.append(html("summary", {}, "all changes as text"), this.#lines);
+    this.#whole.addEventListener("toggle", () => this.#askForLines());
+    this.root.append(this.#walk, this.#rule, this.#diff, this.#rest, this.#whole);
   }
 
   override draw(model: StepsView | null): void {
     this.#steps = model?.steps ?? [];
     this.#at = -1;
-    this.#diff.hidden = true;
+    this.#rules = new Map((model?.rules ?? []).map((one) => [one.rule, one]));
+    this.#stage = model?.stage ?? "";
+    this.#whole.hidden = !this.#steps.length;
+    this.#askForLines();
+    this.#rule.hidden = this.#diff.hidden = true;
     this.#slider.max = String(this.#steps.length - 1);
     this.#slider.valueAsNumber = -1;
     this.#walk.hidden = !this.#steps.length;
@@ -72,6 +84,9 @@ export class StepsPane extends Pane<StepsView | null> {
       note,
     );
     this.#text.title = step.text;
+    const rule = this.#rules.get(step.rule);
+    this.#rule.replaceChildren(rule?.text ?? "", " ", rule?.page ? this.#page(rule.page) : "");
+    this.#rule.hidden = !rule?.text;
     const line = (sign: string, name: string) => (text: string) =>
       html("div", { class: `trl-${name}` }, `${sign} ${text}`);
     this.#diff.replaceChildren(
@@ -81,6 +96,34 @@ export class StepsPane extends Pane<StepsView | null> {
     this.#diff.hidden = !this.#diff.childElementCount;
     this.selection.choose([...step.before, ...step.after]);
     this.show(step.after.length ? step.after : step.before);
+  }
+
+  /** Show the requested text difference of the whole pass. */
+  detail(found: DetailModel): void {
+    if (found.stage !== `diff ${this.#stage}`) return;
+    const rows = found.lines.map(({ text, op_ids }) => {
+      const sign = { "+": "trl-became", "-": "trl-was" }[text[0]!];
+      const row = html("div", { class: sign, title: op_ids.length ? "select" : undefined }, text);
+      if (op_ids.length) row.addEventListener("click", () => this.selection.click(op_ids));
+      return row;
+    });
+    this.#lines.replaceChildren(...(rows.length ? rows : [found.problem || "no line differs"]));
+  }
+
+  #askForLines(): void {
+    if (!this.#whole.open || !this.#steps.length) return;
+    this.#lines.replaceChildren("comparing …");
+    this.send({ kind: "detail", name: `diff ${this.#stage}` });
+  }
+
+  /** A link to a page of the documentation; see the extension of JupyterLab. */
+  #page(path: string): HTMLElement {
+    const link = html("button", { class: "trl-link trl-page", title: "open this page" }, path);
+    link.addEventListener("click", () => {
+      const detail = { path };
+      link.dispatchEvent(new CustomEvent("timerl-page", { bubbles: true, detail }));
+    });
+    return link;
   }
 
   #ids(ids: readonly number[], when: string): HTMLElement {

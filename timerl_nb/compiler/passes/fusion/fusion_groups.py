@@ -5,10 +5,10 @@ Groups of operations over the same domain are joined only if no order of executi
 
 - *recurrence*: a cycle whose edges stay at a point or go back along one direction;
 - *single reader*: the producer is needed only at one reader's own point, so it can wait;
-- *nothing more needed*: a reader with the same needs as its producer can run directly after it;
-- *nobody earlier*: all other readers of a producer need this reader as well, so it can wait for it;
-- *bundle*: groups with exactly the same needs, such as the updates of all parameters;
-- *ride*: all operands of a group are operands of another group.
+- *no further inputs*: a reader with the same needs as its producer can run directly after it;
+- *first reader*: all other readers of a producer need this reader as well, so it can wait for it;
+- *equal inputs*: groups with exactly the same needs, such as the updates of all parameters;
+- *shared inputs*: all operands of a group are operands of another group.
 
 Needs are compared as (group, index, condition), with reads resolved through merges.
 """
@@ -398,7 +398,7 @@ class FusionGroups:
         while True:
             self.refresh()
             self._look_up()
-            if not (self._join_pairs() or self._bundle() or self._ride_along()):
+            if not (self._join_pairs() or self._join_equal_inputs() or self._join_shared_inputs()):
                 return
 
     def _join_pairs(self) -> bool:
@@ -413,9 +413,9 @@ class FusionGroups:
                 if any(m.source == a and not m.is_own for m in self.groups[b].needs):
                     continue
                 if self._needs_no_more(a, b):
-                    rule = "nothing more needed"
+                    rule = "no further inputs"
                 elif self._nobody_earlier(a, b):
-                    rule = "nobody earlier"
+                    rule = "first reader"
                 else:
                     continue
                 self.join(rule, (a, b))
@@ -447,7 +447,7 @@ class FusionGroups:
                 return False
         return True
 
-    def _bundle(self) -> bool:
+    def _join_equal_inputs(self) -> bool:
         alike: dict[tuple[Domain, Cond, frozenset[Need]], list[int]] = {}
         for key, group in self.groups.items():
             if self.pdg[key].kind == "udf":
@@ -461,10 +461,10 @@ class FusionGroups:
             alike.setdefault((group.domain, group.where, mine), []).append(key)
         bundles = [keys for keys in alike.values() if len(keys) > 1]
         for keys in bundles:
-            self.join("bundle", keys)
+            self.join("equal inputs", keys)
         return bool(bundles)
 
-    def _ride_along(self) -> bool:
+    def _join_shared_inputs(self) -> bool:
         """Join a group to another reader of all its operands, to save a launch.
 
         The group may then run later than before. So nothing needed by the other group may depend on it,
@@ -478,7 +478,7 @@ class FusionGroups:
         ]
         for a, b in pairs:
             if b not in self._reachable(a):
-                self.join("rides along", (a, b))
+                self.join("shared inputs", (a, b))
                 return True
         return False
 
