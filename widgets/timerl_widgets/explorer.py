@@ -27,6 +27,7 @@ from timerl_nb.show.widget_api import (
     At,
     Candidate,
     CompileObserver,
+    DrawingError,
     ExecutionError,
     Family,
     Program,
@@ -48,6 +49,7 @@ from timerl_widgets.requests import (
     Cancel,
     Command,
     Compare,
+    CompareGraphs,
     Detail,
     Fold,
     Inspect,
@@ -104,6 +106,7 @@ class Explorer(Widget):
     search = traitlets.Dict().tag(sync=True)
     values = traitlets.Dict().tag(sync=True)
     comparison = traitlets.Dict().tag(sync=True)
+    graphs = traitlets.Dict().tag(sync=True)
     run = traitlets.Dict().tag(sync=True)
     acknowledged = traitlets.Int(0).tag(sync=True)
     pause_when = traitlets.Unicode("").tag(sync=True)
@@ -148,6 +151,7 @@ class Explorer(Widget):
         self._drawing = self._known.get_drawing(Drawing(program))
         self.ahead, self._is_shown = ahead, False
         self._beside, self._titles = other, ("other", "this")
+        self._graphs: tuple[Drawing, Drawing] | None = None  # of both programs, as last drawn
         self._worker = Worker("timerl explorer", self._fail)
         self._compiler = Worker("timerl details", self._fail)  # slow requests must not delay others
         self._inspected: Inspect | None = None
@@ -301,6 +305,8 @@ class Explorer(Widget):
                 self.pause_when = self._conductor.condition
             case Compare(close):
                 self.compare(None if close else self.program)
+            case CompareGraphs():
+                self._submit("graphs", lambda: self._compare_graphs(request))
             case Inspect():
                 self._submit("inspect", lambda: self._inspect(request))
             case Fold(key, folded):
@@ -563,6 +569,25 @@ class Explorer(Widget):
 
     def _look_beside(self) -> None:
         self.comparison = self._comparison(self._drawing)
+
+    def _compare_graphs(self, asked: CompareGraphs) -> None:
+        """Draw the graphs of both programs at a stage; a missing stage is replaced by the nearest one."""
+        if self._beside is None:
+            return
+        if self._graphs is None or [one.program for one in self._graphs] != [
+            self._beside,
+            self.program,
+        ]:
+            self._graphs = Drawing(self._beside), Drawing(self.program)
+        stages = [one.nearest_stage(asked.stage) for one in self._graphs]
+
+        def draw(drawing: Drawing, stage: str) -> Packed:
+            if asked.cluster and drawing.view is not None:
+                with suppress(DrawingError):  # only the other graph has this cluster
+                    return drawing.fold(asked.cluster, asked.folded)
+            return drawing.graph(stage, drawing.view)
+
+        self.graphs = {"stages": stages, "views": list(map(draw, self._graphs, stages))}
 
     def _comparison(self, drawing: Drawing) -> Packed:
         if self._beside is None:

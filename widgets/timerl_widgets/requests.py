@@ -100,6 +100,15 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class CompareGraphs:
+    """Draw the graphs of both compared programs at a stage, after folding or opening a cluster of them."""
+
+    stage: str
+    cluster: str
+    folded: bool
+
+
+@dataclass(frozen=True)
 class Zoom:
     """Draw a time window of a recording, for all tracks or those of one process."""
 
@@ -140,6 +149,7 @@ Request = (
     | Detail
     | Command
     | Compare
+    | CompareGraphs
     | Zoom
     | Collect
 )
@@ -211,6 +221,10 @@ def parse(message: object) -> Request:
                     "the numbers of environments and steps are not positive integers."
                 )
             return Collect(*counts)
+        case "compare graphs":
+            cluster = _text(message, "id") or ""
+            stage = _text(message, "stage") or ""
+            return CompareGraphs(stage, cluster, message.get("folded") is True)
         case "compare":
             return Compare(message.get("close") is True)
         case other:

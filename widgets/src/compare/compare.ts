@@ -2,10 +2,11 @@
 import css from "./compare.css";
 import { type Row, rowsOf } from "../draw/comparison";
 import { draw } from "../draw/draw";
+import { GraphPane, type GraphModel } from "../graph/graph";
 import { Instants } from "../shared/instants";
 import { html, row, table } from "../shared/markup";
 import { MemoryPane } from "../memory/memory";
-import type { Send } from "../shared/pane";
+import type { Message, Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
 import { Selection } from "../shared/selection";
 import { SpacePane } from "../space/space";
@@ -17,12 +18,26 @@ interface Column {
   readonly memory: MemoryPane;
 }
 
+/** The graphs of both programs at a stage. */
+export interface BothGraphs {
+  readonly stages: readonly [string, string];
+  readonly views: readonly [GraphModel, GraphModel];
+}
+
+interface Side {
+  readonly graph: GraphPane;
+  readonly title: HTMLElement;
+}
+
 export class ComparePane extends Panel<ComparisonView | null> {
   #columns: Column[] = [];
   #box = html("div", { class: "trl-columns" });
   #table = html("tbody");
   #loops = html("div", { class: "trl-diff" });
   #nests = html("summary");
+  #graphs = html("details", { class: "trl-both-graphs" }, html("summary", {}, "graphs of a stage"));
+  #stage = html("select", { "aria-label": "stage of both graphs" });
+  #sides: Side[] = [];
   #heads = [html("th", { scope: "col" }), html("th", { scope: "col" })] as const;
   #rows: Row[] = [];
   #model: ComparisonView | null = null;
@@ -34,7 +49,18 @@ export class ComparePane extends Panel<ComparisonView | null> {
     this.offerPictures();
     this.tools.append(close);
     const nests = html("details", {}, this.#nests, this.#loops);
-    this.body.append(this.#box, table([html("th"), ...this.#heads], this.#table), nests);
+    for (const [one, event] of [
+      [this.#graphs, "toggle"],
+      [this.#stage, "change"],
+    ] as const) {
+      one.addEventListener(event, () => this.#askForGraphs());
+    }
+    this.body.append(
+      this.#box,
+      table([html("th"), ...this.#heads], this.#table),
+      nests,
+      this.#graphs,
+    );
   }
 
   override draw(model: ComparisonView | null): void {
@@ -63,8 +89,56 @@ export class ComparePane extends Panel<ComparisonView | null> {
       html("div", { class: SIGNS[sign] }, `${sign} ${text}`),
     );
     this.#loops.replaceChildren(...lines);
+    this.#offerStages(model);
     const differ = model.loops.filter(({ sign }) => sign !== " ").length;
     this.#nests.textContent = `loop nests, line by line: ${differ || "none"} differ`;
+  }
+
+  /** Draw the requested graphs. A node that both contain stays at the same place, and is selected in both. */
+  drawGraphs(both: BothGraphs): void {
+    if (!this.#model || !this.#graphs.open) return;
+    if (!this.#sides.length) this.#makeSides();
+    this.#sides.forEach(({ graph, title }, k) => {
+      title.textContent = `${this.#model!.titles[k]}: ${both.stages[k]}`;
+      graph.draw(both.views[k]!);
+    });
+    this.#sides[1]!.graph.follow(this.#sides[0]!.graph);
+  }
+
+  /** List the stages that both programs have. */
+  #offerStages({ seconds }: ComparisonView): void {
+    const names = seconds.flatMap((one) => (one.seconds.includes(null) ? [] : [one.stage]));
+    const shown = names.includes(this.#stage.value) ? this.#stage.value : "fuse";
+    this.#stage.replaceChildren(...names.map((name) => html("option", { value: name }, name)));
+    this.#stage.value = names.includes(shown) ? shown : names.at(-1)!;
+    this.#askForGraphs();
+  }
+
+  #askForGraphs(cluster: Message | null = null): void {
+    if (!this.#graphs.open) return;
+    const change = { id: cluster?.id ?? "", folded: cluster?.folded === true };
+    this.send({ kind: "compare graphs", stage: this.#stage.value, ...change });
+  }
+
+  #makeSides(): void {
+    const box = html("div", { class: "trl-columns" });
+    let mirrors = false;
+    this.#sides = [0, 1].map((k) => {
+      const own = new Selection();
+      const title = html("h4");
+      const column = html("div", { class: "trl-at-graph" }, title);
+      box.append(column);
+      const graph = new GraphPane(column, own, (message) => this.#askForGraphs(message));
+      graph.moved = () => this.#sides[1 - k]?.graph.follow(graph);
+      own.subscribe((change) => {
+        if (change !== "ids" || mirrors) return;
+        mirrors = true;
+        this.#sides[1 - k]!.graph.mirror(graph);
+        mirrors = false;
+      });
+      return { graph, title };
+    });
+    this.#graphs.append(html("label", {}, "stage ", this.#stage), box);
   }
 
   override picture(): string | null {
@@ -72,6 +146,7 @@ export class ComparePane extends Panel<ComparisonView | null> {
   }
 
   protected override leave(): void {
+    this.#sides.forEach(({ graph }) => graph.selection.choose([]));
     this.#columns.forEach(({ space }) => space.selection.choose([]));
     super.leave();
   }
@@ -87,6 +162,8 @@ export class ComparePane extends Panel<ComparisonView | null> {
       memory.dispose();
     }
     this.#box.replaceChildren();
+    for (const { graph } of this.#sides.splice(0)) graph.dispose();
+    this.#graphs.querySelector(".trl-columns")?.remove();
   }
 
   /** The columns of both programs; they share the instant. */

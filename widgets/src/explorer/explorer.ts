@@ -88,6 +88,7 @@ export class ExplorerView {
     const show = (stage: string) => this.#show(stage);
     const settings = kept(new Settings(cell("settings"), selection, send));
     const sweep = kept(new SweepPane(cell("sweep"), selection, send));
+    settings.enter = (text) => strip.open(text);
     const strip = kept(new Strip(cell("strip"), selection, send, show));
     const graphCell = cell("graph");
     const steps = kept(new StepsPane(graphCell, selection, send, (ids) => graph.reveal(ids)));
@@ -178,7 +179,7 @@ export class ExplorerView {
           settings.filters(view);
           const asks = view.query || view.kind || view.region || view.changed;
           const hits = asks ? view.stages : [];
-          strip.found(new Map(hits.map(({ stage, op_ids }) => [stage, op_ids.length])));
+          strip.found(new Map(hits.map(({ stage, op_ids }) => [stage, op_ids.length])), view.query);
           const here = hits.find(({ stage }) => stage === model.get("stage"));
           const sought = JSON.stringify([view.query, view.kind, view.region, view.changed]);
           // repeating a search in another program keeps the selection
@@ -186,6 +187,12 @@ export class ExplorerView {
           this.#sought = sought;
         }),
       comparison: () => compare.draw(get<ComparisonView>("comparison")),
+      graphs: () => {
+        const both = model.get("graphs") as { stages?: [string, string]; views?: Packed[] };
+        const views = both.views?.map((one) => unpack<GraphModel>(one)!);
+        if (both.stages && views)
+          compare.drawGraphs({ stages: both.stages, views: [views[0]!, views[1]!] });
+      },
       run: () => {
         const view = get<RunView>("run");
         run.draw(view);

@@ -8,6 +8,7 @@ import { mark, move, showRemoved, unmark, type Carry } from "./change";
 import { Drawing } from "./drawing";
 import css from "./graph.css";
 import {
+  counterparts,
   difference,
   Graph,
   isAnother,
@@ -56,6 +57,10 @@ export class GraphPane extends Pane<GraphModel> {
   #cost: CostMeasure | null = null;
   #scale = ""; // the meaning of the strongest colour
   #news = ""; // the differences from the previous graph
+
+  /** Called when the visible part has changed, except by `follow`. */
+  moved: () => void = () => {};
+  #follows = false;
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "graph", css);
@@ -116,6 +121,7 @@ export class GraphPane extends Pane<GraphModel> {
     this.#viewport = new Viewport(drawing.svg, (shown) => {
       this.#minimap.follow(shown);
       this.#card.hide();
+      if (!this.#follows) this.moved();
     });
     this.#name(drawing);
     this.#listen(drawing.svg);
@@ -200,6 +206,41 @@ export class GraphPane extends Pane<GraphModel> {
       node.op_ids.some((id) => wanted.has(id)),
     );
     if (found.length) this.#viewport!.reveal(drawing.hull(found.map(({ id }) => id)));
+  }
+
+  /**
+   * Show the part that another pane shows, at the same scale: the visible item of both graphs that is nearest to the
+   * centre is at the same place. Without such an item nothing moves.
+   */
+  follow(other: GraphPane): void {
+    const [from, to] = [other.#drawing, this.#drawing];
+    if (!from?.isShown || !to?.isShown) return;
+    const [x, y, width, height] = other.#viewport!.box;
+    const [cx, cy] = [x + width / 2, y + height / 2];
+    const common = [...counterparts(from.graph, to.graph)].flatMap(([id, own]) => {
+      const [mx, my] = from.middle(id);
+      const isShown = Math.abs(mx - cx) <= width / 2 && Math.abs(my - cy) <= height / 2;
+      const distance = Math.hypot(mx - cx, my - cy);
+      return isShown ? [{ distance, at: [mx, my] as const, own }] : [];
+    });
+    if (!common.length) return;
+    const { at, own } = common.reduce((a, b) => (b.distance < a.distance ? b : a));
+    const [ox, oy] = to.middle(own);
+    this.#follows = true;
+    this.#viewport!.show([x - at[0] + ox, y - at[1] + oy, width, height]);
+    this.#follows = false;
+  }
+
+  /** Select the nodes that correspond to the selected ones of another pane. */
+  mirror(other: GraphPane): void {
+    const [from, to] = [other.#drawing?.graph, this.#drawing?.graph];
+    if (!from || !to) return;
+    const ids = [...counterparts(from, to)].flatMap(([id, own]) => {
+      const [node, counterpart] = [from.nodes.get(id), to.nodes.get(own)];
+      const isMarked = node && counterpart && other.selection.marks(node.op_ids);
+      return isMarked ? this.selection.heads(counterpart.op_ids) : [];
+    });
+    this.selection.choose(ids);
   }
 
   // --- drawing ---------------------------------------------------------------------------------

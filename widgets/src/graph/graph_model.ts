@@ -74,6 +74,25 @@ export function isSame(a: GraphModel, b: GraphModel): boolean {
   return a.svg === b.svg && text(a) === text(b);
 }
 
+/** The items of another graph that correspond to those of a graph: by id, or nodes by a name that no other has. */
+export function counterparts(from: Graph, to: Graph): Map<string, string> {
+  const byName = (graph: Graph) => {
+    const found = new Map<string, string | null>(); // null: several nodes have this name
+    for (const node of graph.model.nodes) {
+      found.set(node.name, found.has(node.name) ? null : node.id);
+    }
+    return found;
+  };
+  const [mine, theirs] = [byName(from), byName(to)];
+  const found = new Map<string, string>();
+  for (const { id, name } of from.model.nodes) {
+    const own = to.nodes.get(id)?.name === name ? id : mine.get(name) && theirs.get(name);
+    if (own) found.set(id, own);
+  }
+  for (const { id } of from.model.clusters) if (to.clusters.has(id)) found.set(id, id);
+  return found;
+}
+
 /** The added, removed and changed items of two graphs; nodes correspond by id, or by name. */
 export function difference(before: Graph, after: Graph): Difference {
   const gone = before.model.nodes.filter(({ id }) => !after.nodes.has(id));

@@ -50,6 +50,9 @@ export class Settings extends Pane<PipelineView> {
   #drawing = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
+  /** Called when the user ends the search by Enter. */
+  enter: (text: string) => void = () => {};
+
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "settings", css);
     const changed = html(
@@ -80,6 +83,12 @@ export class Settings extends Pane<PipelineView> {
     this.#more.addEventListener("click", () => this.#open(this.#rest.hidden !== false));
     this.#cancel.addEventListener("click", () => send({ kind: "cancel" }));
     this.#compare.addEventListener("click", () => send({ kind: "compare" }));
+    this.#query.title =
+      "an operation, a line, a kind, or the name of a stage; Enter shows this stage";
+    this.#query.addEventListener(
+      "keydown",
+      ({ key }) => key === "Enter" && this.enter(this.#query.value),
+    );
     this.#query.addEventListener("input", () => this.#search());
     for (const filter of [this.#kind, this.#region, this.#changed]) {
       filter.addEventListener("change", () => this.#search());

@@ -14,6 +14,7 @@ export class Strip extends Pane<PipelineView> {
   #model: PipelineView | null = null;
   #stage = "";
   #hits = new Map<string, number>();
+  #sought = "";
   // switches stand between the tabs, but a tab list may contain only tabs, so it refers to them
   #list = html("div", { role: "tablist", "aria-label": "stages" });
   #tabs = html("div", { class: "trl-tabs", role: "group", "aria-label": "pipeline" });
@@ -83,10 +84,25 @@ export class Strip extends Pane<PipelineView> {
     if (over > 0) this.#tabs.scrollLeft = scrollLeft + over + 20;
   }
 
-  /** Show the number of search results in each stage. */
-  found(hits: ReadonlyMap<string, number>): void {
+  /** Show the number of search results in each stage, and mark the stages with this text in their names. */
+  found(hits: ReadonlyMap<string, number>, text: string): void {
     this.#hits = new Map(hits);
+    this.#sought = text.trim().toLowerCase();
     this.#paint();
+    const first = this.#named()[0];
+    if (first) this.#reveal(this.#tab(first.name)!.parentElement!);
+  }
+
+  /** Show the first stage whose name begins with a text. */
+  open(text: string): void {
+    const name = text.trim().toLowerCase();
+    const first = this.#model?.stages.find((row) => row.ran && name && row.name.startsWith(name));
+    if (first) this.show(first.name);
+  }
+
+  #named(): readonly StageRow[] {
+    const stages = this.#sought ? (this.#model?.stages ?? []) : [];
+    return stages.filter(({ name }) => name.includes(this.#sought));
   }
 
   #id(row: StageRow): string {
@@ -103,7 +119,11 @@ export class Strip extends Pane<PipelineView> {
     const focused = (document.activeElement as HTMLElement | null)?.dataset?.key;
     const longest = Math.max(...this.#model.stages.map((row) => row.seconds), 1e-9);
     const shown = this.#model.stages.filter(
-      (row) => !this.#hide.checked || row.changed !== false || row.name === this.#stage,
+      (row) =>
+        !this.#hide.checked ||
+        row.changed !== false ||
+        row.name === this.#stage ||
+        this.#named().includes(row),
     );
     this.#tabs.replaceChildren(...shown.map((row) => this.#cell(row, row.seconds / longest)));
     const ids = shown.map((row) => this.#id(row));
@@ -119,7 +139,8 @@ export class Strip extends Pane<PipelineView> {
     const figures = [cost(row)];
     if (row.operations !== null) figures.push(`${row.operations} ops`);
     if (isOfAnother(row)) figures.push(`by ${row.option}`);
-    const name = html("span", { class: "trl-name" }, row.name);
+    const sought = this.#named().includes(row) ? " trl-sought" : "";
+    const name = html("span", { class: `trl-name${sought}` }, row.name);
     if (row.changed === false) name.append(html("span", { class: "trl-same" }, " ="));
     if (hits) name.append(html("span", { class: "trl-hits" }, String(hits)));
     const tab = html(
