@@ -29,6 +29,8 @@ class RunProtocol(Protocol):
         held_by: Source of the byte counts, in words.
         began: Time of creation (`time.perf_counter`).
         compiling: Seconds of the current wait for XLA to compile; None without a wait.
+        compiling_part: Name of the part that XLA compiles, such as `call 2 of 3 (learning)`; "" if all parts are traced,
+            or without a wait.
         written_checkpoints: Checkpoints written so far.
         copies: Copies between device and host so far, if the run is recorded.
         coordinates: Positions of the values of conditional outputs, by name.
@@ -43,6 +45,9 @@ class RunProtocol(Protocol):
 
     @property
     def compiling(self) -> float | None: ...
+
+    @property
+    def compiling_part(self) -> str: ...
 
     @property
     def written_checkpoints(self) -> Sequence[WrittenCheckpoint]: ...

@@ -113,6 +113,11 @@ export interface DifferingStore {
   bytes: [number | null, number | null];
 }
 
+export interface EarlierRun {
+  name: string;
+  curves: Record<string, Curve>;
+}
+
 export interface Edge {
   id: string;
   kind: "read" | "order";
@@ -168,6 +173,7 @@ export interface Frame {
   devices: Device[];
   error: string | null;
   outputs: Record<string, string>;
+  compiling_part: string;
 }
 
 export interface GraphView {
@@ -555,6 +561,7 @@ export interface RunView {
   load: Load;
   over: TurnBytes;
   amounts: Amount[];
+  earlier: EarlierRun[];
 }
 
 export interface Scheduled {

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from timerl_nb.show.systems.run_view import RunView
+from timerl_nb.show.systems.run_view import EarlierRun, RunView, downsample_curve
 from timerl_nb.show.widget_api import Breakpoint, ExecutionError, Frame, Program, Running
 from timerl_widgets.live import Live
 from timerl_widgets.requests import Command
 
 ENDED: Final = ("stopped", "finished", "failed")
+OVERLAID: Final = 3  # earlier runs whose curves are drawn, of at most `POINTS` points each
+POINTS: Final = 200
 SOON: Final = 2.0  # seconds to wait for the last frame of a run that has ended
 
 
@@ -34,6 +36,8 @@ class Conductor:
         self.program: Program | None = None
         self.view: RunView | None = None
         self._is_last = threading.Event()
+        self._count = 0
+        self._earlier: tuple[EarlierRun, ...] = ()
 
     def act(self, command: Command, program: Program) -> None:
         """Execute a command of the page; "start" runs `program`.
@@ -79,8 +83,9 @@ class Conductor:
 
     def watch(self, program: Program, running: Running) -> None:
         """Show a run of a program that may have been started elsewhere."""
+        self._store_curves()
         self.detach()
-        live = Live(program)
+        live = Live(program, self._earlier)
         self.running = running
         self.program, self.view = program, None
         is_last = self._is_last = threading.Event()
@@ -92,6 +97,17 @@ class Conductor:
                 is_last.set()
 
         self._leave = running.on_frame(show)
+
+    def _store_curves(self) -> None:
+        """Store the curves of the last run, for comparison with the next one."""
+        view = self.view
+        if view is None or not view.frame.curves:
+            return
+        self._count += 1
+        curves = {
+            n: downsample_curve(one, POINTS) for n, one in view.frame.curves.items() if len(one)
+        }
+        self._earlier = (*self._earlier, EarlierRun(f"run {self._count}", curves))[-OVERLAID:]
 
     def latest(self) -> RunView | None:
         """Return the view of the latest frame; of an ended run, wait for its last frame."""

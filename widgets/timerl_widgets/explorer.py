@@ -60,6 +60,7 @@ from timerl_widgets.requests import (
     SetOptions,
     Shown,
     Sweep,
+    is_bookmark,
     parse,
 )
 from timerl_widgets.widget import Widget
@@ -76,6 +77,7 @@ class Explorer(Widget):
         selected: the ids of the selected operations, of any stages; assign to select from Python.
         stage: the stage whose graph is shown.
         instant: the selected position in the turn, or None.
+        bookmarks: named positions: `name`, `stage`, `ids` of operations, and `instant`.
         status: the result of the last change: `state`, and `seconds`, `known` (whether it was cached) and
             `warnings`, or `text` and `hint` of an error.
         program: the shown program, with the changes made in the page.
@@ -88,7 +90,7 @@ class Explorer(Widget):
     """
 
     _esm = module("explorer")
-    written = frozenset({"selected", "stage", "instant"})
+    written = frozenset({"selected", "stage", "instant", "bookmarks"})
 
     pipeline = traitlets.Dict().tag(sync=True)
     lineage = traitlets.Dict().tag(sync=True)
@@ -117,6 +119,7 @@ class Explorer(Widget):
     stage = traitlets.Unicode("pdg").tag(sync=True)
     selected = traitlets.List(traitlets.Int()).tag(sync=True)
     instant = traitlets.Int(None, allow_none=True).tag(sync=True)
+    bookmarks = traitlets.List(traitlets.Dict()).tag(sync=True)
 
     @explain_call_errors
     def __init__(
@@ -270,6 +273,10 @@ class Explorer(Widget):
         """Return an existing stage; an unknown name sent by a page changes nothing."""
         name = proposal["value"]
         return name if name in self.program.stages else self._drawing.nearest_stage(self.stage)
+
+    @traitlets.validate("bookmarks")
+    def _are_positions(self, proposal: dict[str, Any]) -> list[dict[str, Any]]:
+        return [one for one in proposal["value"] if is_bookmark(one)]
 
     @traitlets.validate("instant")
     def _in_turn(self, proposal: dict[str, Any]) -> int | None:

@@ -10,6 +10,7 @@ import numpy as np
 from timerl_nb.show.memory.store_view import measured_amounts, stated_amounts
 from timerl_nb.show.systems.run_view import (
     MOST,
+    EarlierRun,
     HeldBytes,
     Load,
     RunView,
@@ -27,8 +28,8 @@ NO_TURN = nothing("the run belongs to the previous program")
 class Live:
     """Receives the frames of one run, and returns the view after each."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, program: Program, earlier: tuple[EarlierRun, ...] = ()) -> None:
+        self._program, self._earlier = program, earlier
         self._line = program.memory.timeline()
         self._load: deque[tuple[float, ...]] = deque(maxlen=MOST)
         self._held: HeldBytes | None = None
@@ -54,6 +55,7 @@ class Live:
             Load(*np.array(self._load).T),
             self._turns.latest_complete(frame.held),
             (*measured_amounts(frame), *stated_amounts(self._program)),
+            self._earlier,
         )
 
     def _peaks_per_part(self, first: int, last: int, count: int) -> Array:

@@ -231,6 +231,20 @@ def parse(message: object) -> Request:
             raise OptionError(f"the request {other!r} is unknown.")
 
 
+def is_bookmark(value: Mapping[str, Any]) -> bool:
+    """Whether a value from a page is a bookmark of the explorer."""
+    if set(value) != {"name", "stage", "ids", "instant"}:
+        return False
+    ids, instant = value["ids"], value["instant"]
+    texts = isinstance(value["name"], str) and isinstance(value["stage"], str)
+    return (
+        texts
+        and isinstance(ids, list)
+        and all(map(_is_id, ids))
+        and (instant is None or _is_id(instant))
+    )
+
+
 def _command(message: Mapping[Any, Any]) -> Command:
     name, value, number = (message.get(field) for field in ("command", "value", "number"))
     if name not in COMMANDS:

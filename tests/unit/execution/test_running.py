@@ -470,7 +470,7 @@ def test_waiting_for_xla_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_bar_says_what_a_run_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timerl_nb.execution.telemetry.progress_bar._SECOND", 0.01)
-    run: Any = SimpleNamespace(compiling=12.3)
+    run: Any = SimpleNamespace(compiling=12.3, compiling_part="call 1 of 2 (learning)")
     said: list[str] = []
     told = threading.Event()
 
@@ -485,7 +485,7 @@ def test_a_bar_says_what_a_run_waits_for(monkeypatch: pytest.MonkeyPatch) -> Non
     bar: Any = Bar(disable=False, desc="")
     with saying(bar, run):
         assert told.wait(30)
-    assert said == ["compiling with XLA, 12 s so far", ""]
+    assert said == ["compiling call 1 of 2 (learning) with XLA, 12 s so far", ""]
 
 
 @pytest.mark.parametrize("kind", ["turns", "no turns", "a budget"])

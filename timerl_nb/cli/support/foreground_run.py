@@ -141,7 +141,7 @@ def _show(run: Running, *, shown: bool) -> None:
 
 
 def _waits(frame: Frame) -> str:
-    return "" if frame.compiling is None else compiling_text(frame.compiling)
+    return "" if frame.compiling is None else compiling_text(frame.compiling, frame.compiling_part)
 
 
 def _latest(frame: Frame) -> str:

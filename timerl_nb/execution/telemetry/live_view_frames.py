@@ -123,6 +123,8 @@ class Frame:
         held: Live bytes; None if XLA runs the loop nest, where they cannot be observed.
         buffers: Total bytes of XLA's buffers; None if the interpreter runs the program.
         compiling: Seconds of the current wait for XLA to compile; None without a wait.
+        compiling_part: Part of the program that XLA compiles, such as `call 2 of 3 (learning)`; "" if it
+            traces all parts, or without a wait.
         process: Resource use of this process.
         devices: NVIDIA devices; empty without `nvidia-ml-py`.
         error: Message of the error that ended the run.
@@ -145,6 +147,7 @@ class Frame:
     devices: tuple[Device, ...] = ()
     error: str | None = None
     outputs: Mapping[str, str] = field(default_factory=dict)
+    compiling_part: str = ""
 
     def to_json(self, since: int = 0) -> dict[str, Any]:
         """Return the frame as JSON values, with curves from the point `since`."""
@@ -164,6 +167,7 @@ def output_text(x: Array) -> str:
     return f"{shape}, {x.min():.4g} to {x.max():.4g}" if x.size and x.dtype != bool else shape
 
 
-def compiling_text(seconds: float) -> str:
+def compiling_text(seconds: float, part: str = "") -> str:
     """Return the progress text during compilation by XLA."""
-    return f"compiling with XLA, {seconds:.0f} s so far"
+    what = f"compiling {part}" if part else "compiling"
+    return f"{what} with XLA, {seconds:.0f} s so far"

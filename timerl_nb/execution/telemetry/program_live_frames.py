@@ -256,6 +256,7 @@ class Telemetry(Watching):
             held=self._live_bytes(),
             buffers=self._run.lowered.nbytes if isinstance(self._run, LoweredRun) else None,
             compiling=self._run.compiling,
+            compiling_part=self._run.compiling_part,
             process=metrics.process(),
             devices=metrics.devices(),
             error=self.error,

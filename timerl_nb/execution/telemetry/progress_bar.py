@@ -16,14 +16,19 @@ _SECOND: Final = 1.0
 
 
 class Waiting(Protocol):
-    """Object with a `compiling` time in seconds; None while it does not wait for XLA."""
+    """Object with a `compiling` time in seconds, None while it does not wait for XLA, and the compiled part."""
 
     @property
     def compiling(self) -> float | None: ...
 
+    @property
+    def compiling_part(self) -> str: ...
+
 
 class _Since:
     """Wait for XLA, timed from its creation."""
+
+    compiling_part = ""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -55,7 +60,7 @@ def saying(bar: tqdm[Any], run: Waiting) -> Generator[None]:
     def watch() -> None:
         while not over.wait(_SECOND):
             waits = run.compiling
-            text = "" if waits is None else compiling_text(waits)
+            text = "" if waits is None else compiling_text(waits, run.compiling_part)
             if text or bar.desc:
                 bar.set_description_str(text)
 

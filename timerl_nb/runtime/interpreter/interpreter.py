@@ -63,6 +63,7 @@ class Run:
     """
 
     compiling: float | None = None  # kernels are compiled one by one, and each takes little time
+    compiling_part = ""
     held_by = "the run's ledger"
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -134,6 +135,14 @@ class Load:
 
 
 @dataclass(frozen=True, eq=False)
+class EarlierRun:
+    """Curves of an earlier run, by the names of their outputs."""
+
+    name: str
+    curves: Mapping[str, Curve]
+
+
+@dataclass(frozen=True, eq=False)
 class RunView(View):
     """Last frame of a run with the data of its charts.
 
@@ -144,6 +153,7 @@ class RunView(View):
         load: utilisation over time.
         over: live bytes during one iteration.
         amounts: measured sizes of the program's memory, and sizes reported by XLA.
+        earlier: the runs before it in the same widget, the last one last.
 
     Example:
         >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
@@ -160,20 +170,25 @@ class RunView(View):
     load: Load
     over: TurnBytes
     amounts: tuple[Amount, ...]
+    earlier: tuple[EarlierRun, ...] = ()
 
     def __str__(self) -> str:
         frame = self.frame
         turns = f"{frame.turn}" if frame.turns is None else f"{frame.turn} of {frame.turns}"
         parts = [f"{frame.state} after turn {turns}, {frame.elapsed:.1f} s"]
-        parts += [] if frame.compiling is None else [compiling_text(frame.compiling)]
+        parts += (
+            []
+            if frame.compiling is None
+            else [compiling_text(frame.compiling, frame.compiling_part)]
+        )
         parts += [] if frame.held is None else [f"peak {format_bytes(frame.held.peak)} measured"]
         last = [f"{n} {c.values[-1]:.4g}" for n, c in frame.curves.items() if len(c)]
         others = [f"{name} {text}" for name, text in frame.outputs.items()]
         return ", ".join([*parts, *last, *others])
 
 
-def downsample_curve(curve: Curve) -> Curve:
-    """Return at most 600 evenly spaced points of a curve, including the last one."""
+def downsample_curve(curve: Curve, most: int = MOST) -> Curve:
+    """Return at most `most` evenly spaced points of a curve, including the last one."""
     count = len(curve)
-    keep = np.linspace(0, count - 1, min(count, MOST)).astype(int)
+    keep = np.linspace(0, count - 1, min(count, most)).astype(int)
     return replace(curve, at=amounts(curve.at[keep]), values=amounts(curve.values[keep]))

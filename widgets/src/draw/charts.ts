@@ -107,7 +107,7 @@ function grid(charts: readonly Chart[], said: string, columns = charts.length): 
 const percent = (value: number) => `${(value * 100).toFixed(0)} %`;
 
 /** Charts of a run: learning curves, live bytes against the prediction or memory over time, and utilisation. */
-export function run({ frame, held, load }: RunView, said: string): Shape {
+export function run({ frame, held, load, predicted_peak }: RunView, said: string): Shape {
   const curves = Object.entries(frame.curves).map(([name, { at, values }]) => ({
     name,
     at,
@@ -115,6 +115,7 @@ export function run({ frame, held, load }: RunView, said: string): Shape {
   }));
   const { at } = load;
   const taken = [
+    { name: "planned peak", at, values: Array.from(at, () => predicted_peak) },
     { name: "process", at, values: load.resident },
     { name: "arrays on the device", at, values: load.on_device },
   ];

@@ -7,6 +7,7 @@ import { GraphPane, type GraphModel } from "../graph/graph";
 import { InspectorPane, type InspectorModel } from "../inspector/inspector";
 import { Instants } from "../shared/instants";
 import { descend } from "../shared/lineage";
+import { type Bookmark, Bookmarks } from "./bookmarks";
 import { Layout } from "./layout";
 import { LoopPane } from "../loops/loops";
 import { html } from "../shared/markup";
@@ -47,6 +48,7 @@ export interface ExplorerTraits {
   stage: string;
   selected: number[];
   instant: number | null;
+  bookmarks: readonly Bookmark[];
   status: Status;
   foreseen: Foreseen;
 }
@@ -120,6 +122,18 @@ export class ExplorerView {
         loops.colour(cost);
       }),
     );
+    const bookmarks = kept(
+      new Bookmarks(
+        layout.root,
+        selection,
+        () => model.get("stage"),
+        show,
+        (all) => {
+          model.set("bookmarks", [...all]);
+          model.save_changes();
+        },
+      ),
+    );
     head.append(first, cells.sweep!, cells.strip!);
     this.#root.append(head, layout.main, cells.run!, cells.compare!);
 
@@ -187,6 +201,7 @@ export class ExplorerView {
           this.#sought = sought;
         }),
       comparison: () => compare.draw(get<ComparisonView>("comparison")),
+      bookmarks: () => bookmarks.draw(model.get("bookmarks")),
       graphs: () => {
         const both = model.get("graphs") as { stages?: [string, string]; views?: Packed[] };
         const views = both.views?.map((one) => unpack<GraphModel>(one)!);

@@ -155,7 +155,8 @@ export class RunPane extends Panel<RunView | null> {
     const now = reason && paused ? `paused: ${reason}` : state;
     const shown = this.#asked ? `pending: ${this.#asked.command}` : now || "not started";
     const waits = this.#asked ? null : (this.#model?.frame.compiling ?? null);
-    const compiling = `compiling with XLA, ${waits?.toFixed(0)} s so far`;
+    const part = this.#model?.frame.compiling_part;
+    const compiling = `compiling ${part ? `${part} ` : ""}with XLA, ${waits?.toFixed(0)} s so far`;
     this.#state.textContent = waits === null ? shown : compiling;
     this.#state.dataset.state = shown;
   }
@@ -178,9 +179,17 @@ export class RunPane extends Panel<RunView | null> {
     else this.#bar.value = frame.turn;
     this.#figures.replaceChildren(...figures(model));
     const [curves, held, memory, load] = this.#charts as [Chart, Chart, Chart, Chart];
-    const known = aligned(Object.values(frame.curves));
     const names = Object.keys(frame.curves);
-    const lines = names.map((name, k) => ({ name, values: known.values[k]! }));
+    const before = model.earlier.flatMap((run) =>
+      Object.entries(run.curves)
+        .filter(([name]) => names.includes(name))
+        .map(([name, curve]) => ({ name: `${name}, ${run.name}`, as: names.indexOf(name), curve })),
+    );
+    const known = aligned([...Object.values(frame.curves), ...before.map(({ curve }) => curve)]);
+    const lines = [...names.map((name) => ({ name })), ...before].map((line, k) => ({
+      ...line,
+      values: known.values[k]!,
+    }));
     curves.shown = lines.length > 0;
     curves.draw(known.at, lines);
     held.shown = !!model.held;
@@ -188,7 +197,12 @@ export class RunPane extends Panel<RunView | null> {
     if (model.held) live(held, model.held);
     const { at, resident, on_device } = model.load;
     const device = frame.process.on_device === null ? [] : [{ name: ARRAYS, values: on_device }];
-    memory.draw(at, [{ name: "process", values: resident }, ...device]);
+    const planned = Array.from(at, () => model.predicted_peak);
+    memory.draw(at, [
+      { name: "planned peak of the program", values: planned },
+      { name: "process", values: resident },
+      ...device,
+    ]);
     load.draw(model.load.at, [
       { name: "kernels", values: model.load.busy },
       { name: "host cores", values: model.load.host },
@@ -253,6 +267,7 @@ interface Line {
   readonly name: string;
   readonly values: ArrayLike<number | undefined>; // undefined: the line continues across
   readonly fill?: boolean;
+  readonly as?: number; // of an earlier run: the position of the line whose colour it has, paler
 }
 
 /** A small chart whose lines may change. */
@@ -319,9 +334,9 @@ class Chart {
     };
     const series = lines.map((line, k) => ({
       label: line.name,
-      stroke: colour(k),
-      width: line.fill ? 1 : 1.7,
-      dash: DASHES[k % DASHES.length]!,
+      stroke: line.as === undefined ? colour(k) : `${colour(line.as)}70`,
+      width: line.fill || line.as !== undefined ? 1 : 1.7,
+      dash: DASHES[(line.as ?? k) % DASHES.length]!,
       fill: line.fill ? `${colour(k)}30` : undefined,
       ...(least === null ? {} : { points: { show: false } }), // a single output is drawn as a point
       value: (_: uPlot, value: number | null) => (value === null ? "–" : this.format(value)),

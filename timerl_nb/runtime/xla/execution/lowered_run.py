@@ -18,7 +18,7 @@ from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
 from timerl_nb.compiler.ir.host.host_functions import Host, resources_of
 from timerl_nb.compiler.ir.operations import Op, Tensor
 from timerl_nb.compiler.loops.iteration_cuts import Cut
-from timerl_nb.compiler.loops.loop_nodes import Guard, If, Loop
+from timerl_nb.compiler.loops.loop_nodes import Execute, Guard, If, Loop, subtree_nodes
 from timerl_nb.runtime.call_timing import Stopwatch
 from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
@@ -42,6 +42,7 @@ from timerl_nb.runtime.xla.lowering.host_regions import Around, Call, Move, OnHo
 from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
+_NAMED = 4  # kernels in the name of a call
 _FIRST = 2  # number of iterations with reads of values from before the loop
 
 
@@ -98,6 +99,7 @@ class LoweredRun:
         self._made: Sequence[Any] = ()  # results of the last operation on the host
         self.began = perf_counter()
         self._waits: float | None = None  # start of the current wait for XLA to compile
+        self._compiled_call: Call | None = None  # the call that it compiles; None for all
         self._report: Callable[[str, tuple[int, ...], Callable[[], Any]], Any] | None = None
         if recorder is not None:
             self._record(recorder)
@@ -177,7 +179,7 @@ class LoweredRun:
         changed = {name: self._read_buffer(name) for name in call.changed}
         constant = {name: self._read_buffer(name) for name in call.constant} | self._arrays
         if call.number not in self.lowered.met:
-            self._waits = perf_counter()
+            self._compiled_call, self._waits = call, perf_counter()
         try:
             found = self._functions[call.number - 1](changed, constant, self._seed, *args)
         except BaseException:  # the traceback keeps these dictionaries alive
@@ -199,6 +201,17 @@ class LoweredRun:
         """Seconds of the current wait for XLA to compile; None without a wait."""
         since = self._waits
         return None if since is None else perf_counter() - since
+
+    @property
+    def compiling_part(self) -> str:
+        """Name of the part that XLA compiles; "" if all parts are traced, or without a wait."""
+        call = self._compiled_call
+        if call is None or self._waits is None:
+            return ""
+        ran = [n.op_id for n in subtree_nodes(call.node) if isinstance(n, Execute)]
+        names = [self.lowered.ast.names[op_id] for op_id in dict.fromkeys(ran)]
+        shown = names[:_NAMED] + ["…"] * (len(names) > _NAMED)
+        return f"call {call.number} of {len(self.lowered.calls)} ({', '.join(shown)})"
 
     def _read_buffer(self, name: str) -> Any:
         """Return a buffer, or its initial state if nothing was written to it in this iteration."""
