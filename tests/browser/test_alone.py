@@ -203,7 +203,7 @@ def test_nothing_jumps_whatever_is_said(browser: Browser, program: trl.Program) 
     shown = [
         name
         for name in explorer.program.stages
-        if "known" in page.locator(f'[data-stage="{name}"] .trl-figures').inner_text()
+        if "reused" in page.locator(f'[data-stage="{name}"] .trl-figures').inner_text()
     ]
     assert shown == known and known
     assert alone.said == []

@@ -143,7 +143,7 @@ class Stage:
     @property
     def cost(self) -> str:
         """The duration as text."""
-        return "known" if self.known else format_milliseconds(self.seconds)
+        return "reused" if self.known else format_milliseconds(self.seconds)
 
     def diff(self, against: Stage | None = None) -> Diff:
         """Return the operations that the stage has added, removed and changed.

@@ -341,7 +341,7 @@ def stores_section(view: StoresView) -> Part:
     heads.append("shares its slots with")
     rows = [list(_place(one, view.executor == "xla")) for one in view.places]
     return [
-        table(["", "bytes", "known", ""], amounts, [1]),
+        table(["", "bytes", "source", ""], amounts, [1]),
         element("p", f"{format_count(len(rows), 'place')}, {format_bytes(view.bytes)}; {view.how}"),
         fold("Storage of tensors", table(heads, rows, [2]), is_open=True),
     ]

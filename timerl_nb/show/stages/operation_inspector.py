@@ -488,5 +488,5 @@ def _text(op: Inspected) -> Iterator[str]:
     if op.schedule:
         yield f"  runs as {op.schedule.statement} at ({', '.join(op.schedule.time)})"
     for store in op.stores:
-        last = ", ".join(store.last_readers) or "none: kept to the end"
+        last = ", ".join(store.last_readers) or "none: needed until the end"
         yield f"  {store.name}: {store.kind}, {store.bytes:,} bytes, last read by {last}"

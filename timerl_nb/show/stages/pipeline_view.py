@@ -104,7 +104,7 @@ class StageRow:
     def cost(self) -> str:
         """Its duration, or the reason that it did not run."""
         if self.known:
-            return "known"
+            return "reused"
         if self.ran:
             return format_milliseconds(self.seconds)
         return "not needed" if self.is_on else "off"

@@ -7,7 +7,7 @@ import { shape } from "./shapes";
 
 /** The duration of a stage, or the reason that it did not run. */
 export function cost({ ran, known, is_on, seconds: s }: StageRow): string {
-  if (known) return "known";
+  if (known) return "reused";
   if (ran) return seconds(s);
   return is_on ? "not needed" : "off";
 }

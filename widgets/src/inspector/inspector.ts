@@ -213,7 +213,7 @@ export class InspectorPane extends Panel<InspectorModel | null> {
 }
 
 function storeOf(store: Stored): HTMLElement {
-  const life = `born at ${store.born}, last read by ${store.last_readers.join(", ") || "none: kept to the end"}`;
+  const life = `computed by ${store.born}, last read by ${store.last_readers.join(", ") || "none: needed until the end"}`;
   return html(
     "p",
     {},

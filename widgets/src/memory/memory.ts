@@ -17,6 +17,7 @@ import { html, made, svg, table } from "../shared/markup";
 import css from "./memory.css";
 import type { Send } from "../shared/pane";
 import { bytes } from "../shared/plot";
+import { term } from "../shared/terms";
 import type { Selection } from "../shared/selection";
 import { type Described, TimedPane } from "../shared/timed";
 import type { HeldTensor, MemoryView, TurnBytes } from "../models";
@@ -36,7 +37,9 @@ export class MemoryPane extends TimedPane<MemoryView> {
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "memory", "Memory, predicted", css, 204);
-    const heads = ["tensor", "live", "values", "at most", "last read by"];
+    const heads = ["tensor", "live", "values", "at most", "last read by"].map((name) =>
+      term("th", name, name, { scope: "col" }),
+    );
     const live = table(heads, this.#table, { class: "trl-live" }, this.#when);
     this.plot.before(this.#run);
     this.body.append(html("div", { class: "trl-live-box" }, live));

@@ -9,6 +9,7 @@ import { html } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
 import { bytes, colour, counted } from "../shared/plot";
+import { term } from "../shared/terms";
 import css from "./run.css";
 import type { Selection } from "../shared/selection";
 import type { HeldBytes, RunView } from "../models";
@@ -260,7 +261,7 @@ function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
     else if (is_late) shown.push([name, "at the end"]);
   }
   shown.push(...Object.entries(frame.outputs));
-  return shown.map(([term, text]) => html("div", {}, html("dt", {}, term), html("dd", {}, text)));
+  return shown.map(([name, text]) => html("div", {}, term("dt", name), html("dd", {}, text)));
 }
 
 interface Line {

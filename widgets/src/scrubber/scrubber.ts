@@ -1,5 +1,6 @@
 // Time slider: sets the instant of all views, by slider, by step, or by playing.
 import { counted } from "../shared/plot";
+import { explain } from "../shared/terms";
 import { html } from "../shared/markup";
 import { Pane, type Send } from "../shared/pane";
 import css from "./scrubber.css";
@@ -39,6 +40,7 @@ export class Scrubber extends Pane<Instants | null> {
       this.#text,
       button("×", "show no instant", () => (this.#pause(), this.selection.at(null))),
     );
+    this.#text.title = explain("instant")!;
     this.onDispose(() => this.#pause());
   }
 

@@ -6,6 +6,7 @@ import type { Amount, KeptTensor, Place, SharedPlace, StoresView } from "../mode
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
 import { bytes } from "../shared/plot";
+import { term } from "../shared/terms";
 import type { Selection } from "../shared/selection";
 import css from "./stores.css";
 
@@ -106,11 +107,12 @@ export class StoresPane extends Panel<StoresView | null> {
           "dd",
           { "data-part": part, "data-known": one.known, title: one.about },
           html("b", {}, bytes(one.bytes)),
-          ` ${one.known}`,
+          " ",
+          term("span", one.known),
         ),
       );
       const lead = sign ? [html("span", { class: "trl-sign", "aria-hidden": "true" }, sign)] : [];
-      return [...lead, html("div", {}, html("dt", {}, part), ...said)];
+      return [...lead, html("div", {}, term("dt", part), ...said)];
     });
     this.#amounts.replaceChildren(...blocks);
   }
@@ -135,7 +137,7 @@ export class StoresPane extends Panel<StoresView | null> {
   }
 
   #tensor(one: KeptTensor, keyed: boolean): HTMLElement {
-    const last = one.last_read_by.join(", ") || "none: kept to the end";
+    const last = one.last_read_by.join(", ") || "none: needed until the end";
     const title = `last read by ${last}`;
     const button = html("button", { class: "trl-quiet", "data-tensor": one.name, title });
     if (keyed) {

@@ -7,7 +7,7 @@ import type { Selection } from "../shared/selection";
 import css from "./strip.css";
 import type { PipelineView, StageRow } from "../models";
 
-const KNOWN = "; known from a trial for a choice, so that it cost nothing here";
+const KNOWN = "; reused: computed during a search, so this stage took no further time";
 const WITH = "; this switch is that of the stage of this name";
 
 export class Strip extends Pane<PipelineView> {
