@@ -575,19 +575,19 @@ def test_all_panes_are_seen_at_once_and_can_be_arranged(watched: Watched, lab: L
     assert areas(page)["loops"][2] > 0
     page.keyboard.press("Escape")
     # full screen, and other widths
-    page.locator(".trl-layout button", has_text="full screen").click()
+    page.get_by_role("button", name="full screen").click()
     page.wait_for_function("() => document.querySelector('.trl-explorer.trl-full')")
     whole = page.locator(".trl-explorer").bounding_box()
     assert whole is not None and (whole["width"], whole["height"]) == (1440, 900)
     run = page.locator(".trl-at-run").bounding_box()
     assert run is not None and run["y"] + run["height"] <= 900
-    page.locator(".trl-layout button", has_text="full screen").click()
+    page.get_by_role("button", name="full screen").click()
     page.wait_for_function("() => !document.querySelector('.trl-explorer.trl-full')")
     # without full screen, the explorer fills the window, and Escape returns
     page.evaluate(
         "() => { Element.prototype.requestFullscreen = () => Promise.reject(new Error()); }"
     )
-    page.locator(".trl-layout button", has_text="full screen").click()
+    page.get_by_role("button", name="full screen").click()
     page.wait_for_function("() => document.querySelector('.trl-explorer.trl-full')")
     page.keyboard.press("Escape")
     page.wait_for_function("() => !document.querySelector('.trl-explorer.trl-full')")
@@ -595,7 +595,7 @@ def test_all_panes_are_seen_at_once_and_can_be_arranged(watched: Watched, lab: L
         page.set_viewport_size({"width": width, "height": 900})
         expect(page.locator(f".trl-explorer[data-width='{shown}']")).to_be_visible()
     # a second view of the same explorer, beside the notebook
-    page.locator(".trl-layout button", has_text="open beside").click()
+    page.get_by_role("button", name="open beside").click()
     expect(page.locator(".trl-explorer")).to_have_count(2)
     expect(page.locator(".trl-layout .trl-beside:visible")).to_have_count(1)
     page.locator(".trl-loops .trl-line.trl-execute").first.click()

@@ -10,6 +10,7 @@ import { descend } from "../shared/lineage";
 import { type Bookmark, Bookmarks } from "./bookmarks";
 import { Layout } from "./layout";
 import { LoopPane } from "../loops/loops";
+import { LineColours } from "../shared/line_colours";
 import { html } from "../shared/markup";
 import { MemoryPane } from "../memory/memory";
 import { RunPane } from "../run/run";
@@ -117,10 +118,21 @@ export class ExplorerView {
     const compare = kept(new ComparePane(cell("compare"), selection, send));
     const first = html("div", { class: "trl-first" }, cells.settings!);
     const layout = kept(
-      new Layout(settings.root, selection, this.#root, cells, (cost) => {
-        graph.colour(cost);
-        loops.colour(cost);
-      }),
+      new Layout(
+        settings.root,
+        selection,
+        this.#root,
+        cells,
+        (cost) => {
+          graph.colour(cost);
+          loops.colour(cost);
+        },
+        (on) => {
+          const view = on ? get<OutlineView>("source") : null;
+          const colours = view && new LineColours(view, selection);
+          for (const pane of [source, outline, loops]) pane.colourLines(colours);
+        },
+      ),
     );
     const bookmarks = kept(
       new Bookmarks(

@@ -28,6 +28,7 @@ const MEDIUM = 700;
 const LEAST = 0.15; // least share of a pane
 const MOST = 3;
 const DEFAULTS: Record<string, number> = { graph: 1.4, time: 1.6, "time+inspector": 1.2 };
+const LINES = "source line";
 const STORED = "timerl-explorer-layout";
 
 /** Stored in the browser: hidden panes, and sizes of panes and rows relative to their neighbours. */
@@ -45,7 +46,7 @@ export class Layout extends Pane<CostView> {
   readonly main = html("div", { class: "trl-main" });
   readonly #measure = html("select", {
     "aria-label": "colour by",
-    title: "colour nodes of the graph and lines of the loop nest by their cost",
+    title: "colour nodes and lines by their cost, or lines by the source lines that they compute",
   });
   #costs: CostView | null = null;
   readonly #menu = html("div", { class: "trl-layout-menu" });
@@ -58,14 +59,16 @@ export class Layout extends Pane<CostView> {
     private readonly explorer: HTMLElement,
     private readonly cells: Readonly<Record<string, HTMLElement>>,
     private readonly colour: (cost: CostMeasure | null) => void,
+    private readonly colourLines: (on: boolean) => void,
   ) {
     super(host, selection, () => {}, "layout");
-    const button = (text: string, title: string, act: () => void) => {
-      const made = html("button", { title }, text);
+    const button = (sign: string, name: string, title: string, act: () => void) => {
+      const made = html("button", { title: `${name}: ${title}`, "aria-label": name }, sign);
       made.addEventListener("click", act);
       return made;
     };
     const beside = button(
+      "beside",
       "open beside",
       "show this explorer a second time, beside the notebook",
       () => this.root.dispatchEvent(new CustomEvent(BESIDE, { bubbles: true })),
@@ -76,7 +79,7 @@ export class Layout extends Pane<CostView> {
       this.#measure,
       html("details", {}, html("summary", {}, "panes"), this.#menu),
       beside,
-      button("full screen", "fill the screen; Escape returns", () => void this.#fill()),
+      button("full", "full screen", "fill the screen; Escape returns", () => void this.#fill()),
     );
     this.onResize(explorer, () => this.#fitWidth());
     const full = () => this.#mark(document.fullscreenElement === explorer);
@@ -96,15 +99,17 @@ export class Layout extends Pane<CostView> {
     const names = costs.measures.map(({ name }) => name);
     this.#measure.replaceChildren(
       html("option", { value: "" }, "no colours"),
+      html("option", { value: LINES }, "colour by source line"),
       ...names.map((name) => html("option", { value: name }, `colour by ${name}`)),
     );
-    this.#measure.value = names.includes(value) ? value : "";
+    this.#measure.value = names.includes(value) || value === LINES ? value : "";
     this.#paint();
   }
 
   #paint(): void {
     const found = this.#costs?.measures.find(({ name }) => name === this.#measure.value);
     this.colour(found ? new CostMeasure(found) : null);
+    this.colourLines(this.#measure.value === LINES);
   }
 
   #fitWidth(): void {

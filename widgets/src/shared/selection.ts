@@ -180,15 +180,15 @@ export class Selection {
   }
 
   #relate(): void {
-    this.#related = this.#relatives(this.#ids);
-    this.#reading = this.#relatives([...this.#tensors.values()].flatMap((one) => one.read_by));
+    this.#related = this.relatives(this.#ids);
+    this.#reading = this.relatives([...this.#tensors.values()].flatMap((one) => one.read_by));
     this.#tell("ids");
   }
 
   #run(): void {
     const now = this.#instant === null ? [] : this.#runs(this.#instant);
     const others = Object.keys(this.#kernels).map(Number);
-    this.#running = this.#relatives(now);
+    this.#running = this.relatives(now);
     this.#elsewhere = closure(
       others.filter((id) => !now.includes(id)),
       this.#parents,
@@ -196,7 +196,8 @@ export class Selection {
     this.#tell("instant");
   }
 
-  #relatives(ids: Iterable<number>): ReadonlySet<number> {
+  /** Operations with their ancestors and descendants. */
+  relatives(ids: Iterable<number>): ReadonlySet<number> {
     const given = [...ids];
     return new Set([...closure(given, this.#parents), ...closure(given, this.#children)]);
   }

@@ -3,6 +3,7 @@ import { told } from "../draw/sheet";
 import { foldKeys } from "./folds";
 import { keys } from "./keyboard";
 import css from "./tree.css";
+import type { LineColours } from "./line_colours";
 import { html, type Child } from "./markup";
 import type { Send } from "./pane";
 import { Panel } from "./panel";
@@ -42,6 +43,20 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
   /** The content, classes and tooltip of a line. */
   protected abstract shown(line: Row): { content: Child[]; classes: string; title: string };
 
+  #colours: LineColours | null = null;
+
+  /** Mark each line by the colours of the user's lines that it computes; null for no colours. */
+  colourLines(colours: LineColours | null): void {
+    this.#colours = colours;
+    this.rows.forEach((row, k) => {
+      const found = colours && this.runs(k) ? colours.of(this.lines[k]!.op_ids) : [];
+      row.classList.toggle("trl-striped", found.length > 0);
+      const size = 100 / found.length;
+      const parts = found.map((one, n) => `${one} ${n * size}% ${(n + 1) * size}%`);
+      row.style.setProperty("--stripes", `linear-gradient(${parts.join(", ")})`);
+    });
+  }
+
   /** Select the operations of a line. */
   protected choose(k: number, more: boolean): void {
     this.selection.click(this.lines[k]!.op_ids, more);
@@ -62,6 +77,7 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
     const head = html("div", { ...look, "aria-hidden": "true" }, ...above);
     this.#tree.replaceChildren(...(above.length ? [head] : []), ...this.rows);
     this.#fold();
+    this.colourLines(this.#colours);
     this.select();
   }
 
