@@ -76,7 +76,7 @@ export class InspectorPane extends Panel<InspectorModel | null> {
     if (!this.selection.ids.size) {
       this.note.textContent = "";
       const help =
-        "Select a node, a line, a mark or a tensor: it is marked in every view, and told of here.";
+        "Select a node, a line, a mark or a tensor: it is marked in every view and described here.";
       this.body.replaceChildren(html("p", { class: "trl-empty" }, help));
       return;
     }

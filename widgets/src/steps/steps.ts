@@ -14,8 +14,12 @@ export class StepsPane extends Pane<StepsView | null> {
   #text = html("output", { class: "trl-step", "aria-live": "polite" });
   #rule = html("p", { class: "trl-rule", hidden: true });
   #diff = html("div", { class: "trl-diff", hidden: true });
-  #whole = html("details", { class: "trl-whole" });
-  #lines = html("div", { class: "trl-diff" });
+  #lines = html("div", { class: "trl-diff trl-whole", hidden: true });
+  #whole = html(
+    "button",
+    { class: "trl-text", "aria-pressed": "false", title: "all changes of this stage as text" },
+    "text",
+  );
   #stage = "";
   #rules = new Map<string, Rule>();
   #rest = html("div", { class: "trl-rest" });
@@ -42,10 +46,14 @@ export class StepsPane extends Pane<StepsView | null> {
       this.#slider,
       button("›", "next step", 1),
       this.#text,
+      this.#whole,
     );
-    this.#whole.append(html("summary", {}, "all changes as text"), this.#lines);
-    this.#whole.addEventListener("toggle", () => this.#askForLines());
-    this.root.append(this.#walk, this.#rule, this.#diff, this.#rest, this.#whole);
+    this.#whole.addEventListener("click", () => {
+      this.#whole.setAttribute("aria-pressed", String(this.#lines.hidden));
+      this.#lines.hidden = !this.#lines.hidden;
+      this.#askForLines();
+    });
+    this.root.append(this.#walk, this.#rule, this.#diff, this.#rest, this.#lines);
   }
 
   override draw(model: StepsView | null): void {
@@ -53,7 +61,6 @@ export class StepsPane extends Pane<StepsView | null> {
     this.#at = -1;
     this.#rules = new Map((model?.rules ?? []).map((one) => [one.rule, one]));
     this.#stage = model?.stage ?? "";
-    this.#whole.hidden = !this.#steps.length;
     this.#askForLines();
     this.#rule.hidden = this.#diff.hidden = true;
     this.#slider.max = String(this.#steps.length - 1);
@@ -111,7 +118,7 @@ export class StepsPane extends Pane<StepsView | null> {
   }
 
   #askForLines(): void {
-    if (!this.#whole.open || !this.#steps.length) return;
+    if (this.#lines.hidden || !this.#steps.length) return;
     this.#lines.replaceChildren("comparing …");
     this.send({ kind: "detail", name: `diff ${this.#stage}` });
   }
