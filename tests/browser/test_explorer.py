@@ -561,16 +561,16 @@ def test_all_panes_are_seen_at_once_and_can_be_arranged(watched: Watched, lab: L
     page.locator(".trl-explorer").evaluate("(element) => element.scrollIntoView()")
     assert areas(page)["loops"][2] - areas(page)["loops"][0] > 200
     # a hidden pane gives its place to the others
-    page.locator(".trl-layout summary").click()
+    page.locator(".trl-layout > details > summary").click()
     page.locator('[data-key="pane-loops"]').click()
     hidden = areas(page)
     assert hidden["loops"] == [0, 0, 0, 0] and abs(hidden["graph"][2] - found["loops"][2]) <= 1
     page.keyboard.press("Escape")
-    expect(page.locator(".trl-layout-menu")).to_be_hidden()
+    expect(page.locator(".trl-layout-menu").first).to_be_hidden()
     open_and_run(page, lab, "layout.ipynb")
     expect(page.locator(".trl-explorer .trl-graph g.node").first).to_be_visible(timeout=20_000)
     assert areas(page)["loops"] == [0, 0, 0, 0]
-    page.locator(".trl-layout summary").click()
+    page.locator(".trl-layout > details > summary").click()
     page.locator(".trl-layout-menu button", has_text="reset").click()
     assert areas(page)["loops"][2] > 0
     page.keyboard.press("Escape")
@@ -615,7 +615,11 @@ def test_colours_show_the_costs_of_the_program(watched: Watched, lab: Lab) -> No
     printed = page.locator(".jp-OutputArea-output pre", has_text="COSTS").inner_text()
     costs = json.loads(printed.partition("COSTS")[2])["measures"]
     choice = page.get_by_label("colour by")
-    offered = ["no colours", *(f"colour by {one['name']}" for one in costs)]
+    offered = [
+        "no colours",
+        "colour by source line",
+        *(f"colour by {one['name']}" for one in costs),
+    ]
     assert choice.locator("option").all_inner_texts() == offered
     choice.select_option("launches")
     line = page.locator(".trl-loops .trl-line.trl-execute", has_text="acting(")

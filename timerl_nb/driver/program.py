@@ -19,6 +19,7 @@ from timerl_nb.compiler.symbolic.dimensions import bounds_text
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_compilation import compile_program
 from timerl_nb.driver.program_hooks import made_known, run_begins
+from timerl_nb.driver.program_runs.iteration_replay import replay_iteration
 from timerl_nb.driver.program_runs.iteration_timing import measure_iteration
 from timerl_nb.driver.program_runs.program_run import make_run, run_to_end, start_run
 from timerl_nb.driver.program_runs.run_preparation import (
@@ -40,6 +41,7 @@ from timerl_nb.driver.stage_artifacts import StageArtifacts
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver, Stages
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.unbounded_iterations import Turns
+from timerl_nb.execution.results.live_values import LiveValues
 from timerl_nb.execution.results.run_result import Result
 from timerl_nb.runtime.interpreter.interpreter import Instruction
 from timerl_nb.runtime.run_protocol import RunProtocol
@@ -450,6 +452,29 @@ class Program(StageArtifacts):
     def stores(self) -> dict[str, dict[Any, Any]]:
         """The stored values of a stepped run, by tensor and point."""
         return self._stepped.stores
+
+    def values_after(self, run: Running, launches: int) -> dict[str, LiveValues]:
+        """Return the values in memory after some launches of the iteration that a paused run begins next.
+
+        The interpreter repeats these launches with the same seed; the run itself does not change.
+
+        Args:
+            run: a paused run of this program.
+            launches: the number of launches since the beginning of the iteration.
+
+        Raises:
+            ExecutionError: the run has ended, or its program has effects on the host.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> with program.start(paused=True) as run:
+            ...     run.step(3)
+            ...     ok = run.wait()
+            ...     values = program.values_after(run, 2)
+            >>> values["return"].points.ravel().tolist()
+            [0, 1, 2]
+        """
+        return replay_iteration(self._compiled, run, launches)
 
     # --- inspection ------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from timerl_nb.show.stages.compile_progress import LAST
 from timerl_nb.show.widget_api import (
     DataflowAttrs,
     DrawingError,
+    ExecutionError,
     OptionError,
     Pdg,
     Program,
@@ -162,14 +163,19 @@ class Drawing:
         return packed(view, asked=told, more=more)
 
     def values(
-        self, running: Running, ids: Sequence[int], tensors: Sequence[tuple[int, int]]
+        self,
+        running: Running,
+        ids: Sequence[int],
+        tensors: Sequence[tuple[int, int]],
+        instant: int | None,
     ) -> Packed:
-        """Return heat maps of values that a paused run holds.
+        """Return heat maps of values that a paused run holds, or would have at an instant of its next iteration.
 
         Args:
             running: a run of the program.
             ids: operations, whose tensors are shown.
             tensors: if not empty, only these tensors.
+            instant: the instant; None for the beginning of the iteration.
 
         Raises:
             ExecutionError: the run has ended.
@@ -181,11 +187,19 @@ class Drawing:
             if (tensor in tensors if tensors else tensor[0] in ids)
             or (not tensors and plan.computing_operation(*tensor).id in related)
         ]
-        at = f"after {format_count(running.turn, 'iteration')}"
         wanted = {tensor: plan.names[tensor] for tensor in shown[:FEW]}
-        return packed(
-            ValuesView.from_values(running.live_values(), at, wanted), more=len(shown) - len(wanted)
-        )
+        at = f"after {format_count(running.turn, 'iteration')}"
+        values = None
+        if instant is not None:
+            try:
+                values = self.program.values_after(running, instant + 1)
+                at = f"{at}, at instant {instant} of the next one"
+            except ExecutionError as error:
+                at = f"{at}; {error.what}"
+        if values is None:
+            values = running.live_values()
+        view = ValuesView.from_values(values, at, wanted)
+        return packed(view, more=len(shown) - len(wanted))
 
     def picture(self, stage: str) -> str:
         """Return the picture of a saved page: the graph and the loop nest above the iteration space and the

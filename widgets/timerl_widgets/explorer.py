@@ -170,7 +170,7 @@ class Explorer(Widget):
         super().__init__(**views, status={"state": "ready"})
         self.on_msg(self._receive)
         self.observe(self._show_stage, "stage")
-        self.observe(lambda _: self._submit("values", self._show_values), "selected")
+        self.observe(lambda _: self._submit("values", self._show_values), ["selected", "instant"])
         self._tell_arguments()
 
     # --- Python interface --------------------------------------------------------------------------
@@ -550,7 +550,7 @@ class Explorer(Widget):
             narrowed = asked is not None and set(asked.ids) == set(self.selected)
             tensors = asked.tensors if asked is not None and narrowed else ()
             with suppress(ExecutionError):  # the run has ended meanwhile
-                view = self._drawing.values(running, self.selected, tensors)
+                view = self._drawing.values(running, self.selected, tensors, self.instant)
         if view or self.values:
             self.values = view
 

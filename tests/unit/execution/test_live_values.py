@@ -118,3 +118,65 @@ def test_tensors_without_a_value_are_named() -> None:
     view = ValuesView.from_values({}, tensors={(3, 0): "g"})
     assert view.maps == () and view.missing == ("g",)
     assert "g: no value is stored here" in view.to_svg()
+
+
+@pytest.mark.parametrize("executor", ["interpret", "xla"])
+def test_values_within_an_iteration_are_those_of_a_stepped_run(executor: str) -> None:
+    program = compiled(executor)
+    stepped = compiled("interpret")
+    launches, expected = 0, list[dict[str, dict[object, np.ndarray]]]()
+    while (done := stepped.step()) is not None:
+        if done.kind == "execute":
+            held = {
+                name: {point: np.array(value) for point, value in at.items()}
+                for name, at in stepped.stores.items()
+            }
+            expected.append(held)
+            launches += 1
+    before, turns = _launches_before(stepped), 3
+    with program.start(paused=True) as run:
+        run.step(turns)
+        assert run.wait()
+        for k in range(1, 4):
+            values = program.values_after(run, k)
+            held = expected[before[turns] + k - 1]
+            assert values, "something is stored"
+            for name, one in values.items():
+                for point, value in zip(one.points.tolist(), one.values, strict=True):
+                    key = point[0] if len(point) == 1 else tuple(point)
+                    np.testing.assert_array_equal(value, held[name][key])
+        assert run.turn == turns
+        run.resume()
+        result = run.result()
+    np.testing.assert_array_equal(result["last"], program.execute()["last"])
+
+
+def _launches_before(program: trl.Program) -> list[int]:
+    """Return the number of launches before each iteration of the outermost loop."""
+    counts, done = [0], 0
+    outer = None
+    while (one := program.step()) is not None:
+        if one.kind != "execute":
+            continue
+        if one.point and outer is not None and one.point[0] > outer:
+            counts.append(done)
+        if one.point:
+            outer = one.point[0]
+        done += 1
+    return counts
+
+
+def test_an_iteration_with_effects_on_the_host_is_not_repeated() -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        env = trl.env.make("gym.CartPole-v1")
+        o = trl.like(env.obs_space, domain=(i, t))
+        o[i, 0] = env.reset(domain=(i,))
+        o[i, t + 1], reward, _ = env.step(trl.random.randint(2, domain=(i, t)))
+        ctx.output("reward", reward.sum(over=t))
+    program = ctx.compile({I: 3, T: 2})
+    with program.start(paused=True) as run:
+        run.step()
+        assert run.wait()
+        with pytest.raises(ExecutionError, match="has effects on the host"):
+            program.values_after(run, 1)

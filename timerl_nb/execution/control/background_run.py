@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.text_formatting import format_count
@@ -16,7 +16,9 @@ from timerl_nb.execution.results.run_result import Result
 from timerl_nb.execution.telemetry.live_frame_delivery import Watching
 from timerl_nb.execution.telemetry.live_view_frames import Frame, compiling_text
 from timerl_nb.runtime.jax_backend.fork_guard import check_process, is_forked
+from timerl_nb.runtime.run_protocol import RunProtocol
 
+T = TypeVar("T")
 _GRACE: Final = 5.0  # seconds for which an interrupted `result` waits for the end of an iteration
 
 
@@ -179,6 +181,11 @@ class Running:
         """
         self._check_process()
         return self._telemetry.live_values()
+
+    def call_on_run(self, function: Callable[[RunProtocol, int], T]) -> T:
+        """Call a function of the run and its completed iterations on the run's thread, between two iterations."""
+        self._check_process()
+        return self._telemetry.call_on_run(function)
 
     def _check_process(self) -> RunControl:
         """Return the control of the run.

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.execution.control.breakpoints import Breakpoint
@@ -18,7 +18,9 @@ from timerl_nb.execution.results.live_values import LiveValues
 from timerl_nb.execution.telemetry.live_view_frames import Frame
 from timerl_nb.execution.telemetry.process_metrics import ProcessMetrics
 from timerl_nb.runtime.jax_backend.arrays_and_devices import memory_in_use
+from timerl_nb.runtime.run_protocol import RunProtocol
 
+T = TypeVar("T")
 RATE: Final = 15.0  # maximum frames per second
 _IDLE: Final = 1.0  # seconds between frames of a paused run
 _BROKEN: Final = "the frames of the run have stopped because of an error; the run continues."
@@ -72,6 +74,16 @@ class Watching(ABC):
         raise ExecutionError(
             "only a run of a program holds values between its iterations.",
             hint="start a program by program.start().",
+        )
+
+    def call_on_run(self, function: Callable[[RunProtocol, int], T]) -> T:
+        """Call a function of the run and its completed iterations on the run's thread.
+
+        Raises:
+            ExecutionError: The run is not that of a program.
+        """
+        raise ExecutionError(
+            "only a run of a program can be replayed.", hint="start a program by program.start()."
         )
 
     def _ask(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.state.run_progress import RunProgress, SoFar
 from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 
+T = TypeVar("T")
 _MEASURE: Final = 1.0  # seconds between two measured iterations
 _LOOK: Final = 0.01  # seconds between two looks for values from the run's thread
 _MOST: Final = 64  # maximum new points of a curve per frame; also maximum parts of `Held.bytes`
@@ -182,6 +183,11 @@ class Watched:
         if time.outer is None or turns is None:
             return np.zeros(1, np.int64)
         return time.ends(turns)
+
+
+def throw(error: Exception) -> NoReturn:
+    """Raise an error."""
+    raise error
 
 
 class Telemetry(Watching):
@@ -338,14 +344,25 @@ class Telemetry(Watching):
         Raises:
             ExecutionError: The run has ended, or its values between two iterations are unknown.
         """
-        found: list[dict[str, LiveValues] | Exception] = []
+        held = self.call_on_run(lambda run, turn: run.live_values(turn))
+        return name_values(self._watched.plan, held)
+
+    def call_on_run(self, function: Callable[[RunProtocol, int], T]) -> T:
+        """Call a function of the run and its completed iterations on the run's thread, between two iterations.
+
+        Raises:
+            ExecutionError: The run has ended.
+            Exception: The function has raised it.
+        """
+        found: list[Callable[[], T]] = []
 
         def take() -> None:
             try:
-                held = self._run.live_values(self._control.turn)
-                found.append(name_values(self._watched.plan, held))
+                result = function(self._run, self._control.turn)
+                found.append(lambda: result)
             except Exception as error:  # raised in the caller; the run continues
-                found.append(error)
+                raised = error
+                found.append(lambda: throw(raised))
 
         self._control.ask(take)
         while not found and not self._control.ended.wait(_LOOK):
@@ -355,9 +372,7 @@ class Telemetry(Watching):
                 "the run has ended, and holds no values any more.",
                 hint="call live_values() while the run is paused; result() returns outputs and parameters.",
             )
-        if isinstance(found[0], Exception):
-            raise found[0]
-        return found[0]
+        return found[0]()
 
     # --- on the run's thread ---------------------------------------------------------------------
 

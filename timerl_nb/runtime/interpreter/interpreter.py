@@ -377,6 +377,8 @@ class Run:
     def _restore_values(self, tensor: Tensor, points: Array, values: Array, away: Array) -> None:
         """Restore the values of a tensor; `away` selects values for the host."""
         plan, held = self.executable.plan, self._stores[tensor]
+        if self._followed:
+            self._support.held[store_name(tensor)] = dict.fromkeys(map(tuple, points.tolist()))
         store, made = plan.stores[tensor], dict[Any, Array]()
         for row, value in zip(points.tolist(), values, strict=True):
             key = store.key(tuple(row))
