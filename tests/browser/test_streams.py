@@ -31,8 +31,8 @@ def test_a_run_is_stepped_by_completion(browser: Browser, width: int, dark: bool
     region.locator('[data-kernel="2"]').first.click()
     alone.settle()
     assert widget.selected == [2]
-    expect(region.locator("tr[aria-current] th")).to_have_text("2")
+    expect(region.locator("tr.trl-selected th")).to_have_text("2")
     # with both upstream kernels: on the track, and in the slot before and during its execution
-    assert region.locator("rect[stroke-dasharray]").count() == 2 * 3
+    assert region.locator(".trl-kernel[stroke-dasharray]").count() == 2 * 3
     assert alone.said == []
     page.close()

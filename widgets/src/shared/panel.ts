@@ -64,8 +64,13 @@ export abstract class Panel<Model> extends Pane<Model> {
     });
   }
 
+  /** End the search; false if there is none. */
+  protected endSearch(): boolean {
+    return this.#search?.clear() ?? false;
+  }
+
   protected override leave(): void {
-    if (!this.#search?.clear()) super.leave();
+    if (!this.endSearch()) super.leave();
   }
 }
 

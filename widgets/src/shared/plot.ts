@@ -144,17 +144,18 @@ function word(x: number, y: number, anchor: string, said: string): Shape {
   return shape("text", { x, y, "text-anchor": anchor }, said);
 }
 
-/** The horizontal axis below a plot: a line, ticks and labels. */
-export function axisBelow(scale: Scale, x: Axis): Shape {
+/** The horizontal axis below a plot: a line, ticks, and labels up to `beyond` pixels to its right. */
+export function axisBelow(scale: Scale, x: Axis, beyond = 0): Shape {
   const { left, top, width, height } = scale.box;
+  const end = left + width + beyond;
   const bottom = top + height;
   const parts = [line(left, bottom, left + width, bottom, SOFT)];
   for (const value of x.ticks) {
     const at = scale.px(value);
     const said = text(value, x);
-    const isLong = at + 2.8 * said.length > left + width + 14; // it would leave the picture
+    const isLong = at + 2.8 * said.length > end;
     parts.push(line(at, bottom, at, bottom + 4, SOFT));
-    parts.push(word(isLong ? left + width + 14 : at, bottom + 15, isLong ? "end" : "middle", said));
+    parts.push(word(isLong ? end : at, bottom + 15, isLong ? "end" : "middle", said));
   }
   if (x.label) parts.push(word(left + width, bottom + 29, "end", x.label));
   return shape("g", AXES, ...parts);
@@ -171,7 +172,7 @@ export function axes(scale: Scale, x: Axis, y: Axis): Shape {
   }
   parts.push(line(left, top, left, top + height, SOFT));
   if (y.label) parts.push(word(left - 6, top - 9, "end", y.label));
-  return shape("g", AXES, ...parts, axisBelow(scale, x));
+  return shape("g", AXES, ...parts, axisBelow(scale, x, 14));
 }
 
 function text(value: number, axis: Axis): string {

@@ -1,21 +1,34 @@
 // Visible window of a time axis, moved and scaled by pointer, wheel and keys.
 import { keys } from "./keyboard";
-import { svg } from "./markup";
+import { html, svg } from "./markup";
 import type { Scale } from "./plot";
 
 const LEAST_DRAG = 4; // pixels; a shorter movement is a click
-const NEARER = 0.8;
+const ZOOM = 1.25; // factor of one step of the wheel
+
+/** Receives a click with the element at its position. */
+export type Click = (event: PointerEvent, target: Element) => void;
 
 /** Part of a time axis from 0 to `last`. */
 export class TimeWindow {
   #last = 1;
   #range: readonly [number, number] = [0, 1];
 
-  /** `changed` is called after each change by the user; no window is shorter than `least`. */
+  /** Shows the window while it is not the whole axis, and resets it. */
+  readonly button = html("button", { title: "show everything: Escape, 0, or double click" });
+
+  /**
+   * `changed` is called after each change by the user; `text` formats a moment; no window is shorter than
+   * `least`.
+   */
   constructor(
     private readonly changed: () => void,
+    private readonly text: (moment: number) => string,
     private readonly least = 0,
-  ) {}
+  ) {
+    this.button.hidden = true;
+    this.button.addEventListener("click", () => this.reset());
+  }
 
   get range(): readonly [number, number] {
     return this.#range;
@@ -30,7 +43,13 @@ export class TimeWindow {
   /** Set the end of the axis, and show all of it. */
   extend(last: number): void {
     this.#last = Math.max(last, this.least) || 1;
-    this.#range = [0, this.#last];
+    this.#set(0, this.#last);
+  }
+
+  #set(begin: number, end: number): void {
+    this.#range = [begin, end];
+    this.button.hidden = this.isWhole;
+    this.button.textContent = `${this.text(begin)} – ${this.text(end)} ×`;
   }
 
   /** Show a window, as far as it is on the axis. */
@@ -38,7 +57,7 @@ export class TimeWindow {
     const size = Math.min(Math.max(end - begin, this.least, this.#last * 1e-9), this.#last);
     const from = Math.min(Math.max(begin, 0), this.#last - size);
     const [before, after] = this.#range;
-    this.#range = [from, from + size];
+    this.#set(from, from + size);
     if (from !== before || from + size !== after) this.changed();
   }
 
@@ -65,12 +84,13 @@ export class TimeWindow {
 
   /**
    * Control the window in a plot. Dragging shows the marked range, and a double click or 0 shows everything.
-   * The wheel zooms if the plot has the focus, or with control; sideways or with shift, it moves the window.
+   * The wheel zooms with control, and moves the window sideways.
    */
-  control(plot: SVGSVGElement, scale: () => Scale, click: (event: PointerEvent) => void): void {
+  control(plot: SVGSVGElement, scale: () => Scale, click: Click): void {
     const at = (event: MouseEvent) => event.clientX - plot.getBoundingClientRect().left;
-    const marked = svg("rect", { class: "trl-marked-range" });
+    const marked = svg("rect", { class: "trl-brush" });
     let pressed: number | null = null;
+    let target: Element = plot;
     const mark = (event: PointerEvent): [number, number] | null => {
       if (pressed === null || Math.abs(at(event) - pressed) < LEAST_DRAG) return null;
       const { left, width } = scale().box;
@@ -80,6 +100,7 @@ export class TimeWindow {
     plot.addEventListener("pointerdown", (event) => {
       if (event.button) return;
       pressed = at(event);
+      target = event.target as Element;
       plot.setPointerCapture(event.pointerId);
     });
     plot.addEventListener("pointermove", (event) => {
@@ -98,7 +119,7 @@ export class TimeWindow {
       pressed = null;
       marked.remove();
       if (range) this.show(scale().at(range[0]), scale().at(range[1]));
-      else if (was !== null) click(event);
+      else if (was !== null) click(event, target);
     });
     plot.addEventListener("pointercancel", () => {
       pressed = null;
@@ -108,11 +129,11 @@ export class TimeWindow {
     plot.addEventListener(
       "wheel",
       (event) => {
-        if (document.activeElement !== plot && !event.ctrlKey) return; // the page scrolls
+        const { ctrlKey, metaKey, deltaX, deltaY } = event;
+        if (ctrlKey || metaKey) this.zoom(deltaY > 0 ? ZOOM : 1 / ZOOM, scale().at(at(event)));
+        else if (deltaX && !this.isWhole) this.move(deltaX / 500);
+        else return; // the page scrolls
         event.preventDefault();
-        const across = event.shiftKey ? event.deltaY : event.deltaX;
-        if (across) this.move(Math.sign(across) * 0.1);
-        else this.zoom(event.deltaY > 0 ? 1 / NEARER : NEARER, scale().at(at(event)));
       },
       { passive: false },
     );

@@ -1,12 +1,11 @@
 // A pane with the common time axis: columns line up between panes of the same width.
-import { svg } from "./markup";
+import { html, svg } from "./markup";
 import type { Send } from "./pane";
 import { keys } from "./keyboard";
-import { fill, Panel } from "./panel";
+import { Panel } from "./panel";
 import { type Box, Scale } from "./plot";
 import type { Selection, Tensor } from "./selection";
 import type { Instants } from "./instants";
-import { Tip } from "./tip";
 
 /** Margins shared by all timed panes, in pixels; the vertical margins differ. */
 const MARGIN = { left: 62, right: 14 } as const;
@@ -27,11 +26,12 @@ export abstract class TimedPane<Model> extends Panel<Model> {
     role: "slider",
     "data-first": true,
   });
-  protected readonly tip: Tip;
+  protected readonly tip = html("div", { class: "trl-tip", hidden: true });
   protected instants: Instants | null = null;
   protected scale = new Scale({ left: 0, top: 0, width: 1, height: 1 }, [0, 1], [0, 1]);
   protected height: number;
   readonly #head = svg("rect", { class: "trl-playhead" });
+  #width = 0;
   #pressed = false;
 
   constructor(
@@ -45,9 +45,8 @@ export abstract class TimedPane<Model> extends Panel<Model> {
   ) {
     super(host, selection, send, name, title, css);
     this.height = greatestHeight;
-    this.body.append(this.plot);
-    this.tip = new Tip(this.body);
-    this.onWidth(() => this.repaint());
+    this.body.append(this.plot, this.tip);
+    this.onResize(this.body, () => this.#resize());
     this.#listen();
     this.offerPictures();
   }
@@ -99,11 +98,21 @@ export abstract class TimedPane<Model> extends Panel<Model> {
   protected abstract describe(x: number, y: number): Described | null;
 
   protected repaint(): void {
-    if (!this.width) return;
+    if (!this.#width) return;
     if (!this.count) return this.plot.replaceChildren();
-    fill(this.plot, this.width, this.height, [...this.paint(this.width), this.#head]);
+    this.plot.setAttribute("width", String(this.#width));
+    this.plot.setAttribute("height", String(this.height));
+    this.plot.setAttribute("viewBox", `0 0 ${this.#width} ${this.height}`);
+    this.plot.replaceChildren(...this.paint(this.#width), this.#head);
     this.select();
     this.instant();
+  }
+
+  #resize(): void {
+    const width = Math.floor(this.body.clientWidth);
+    if (width === this.#width || !width) return;
+    this.#width = width;
+    this.repaint();
   }
 
   #listen(): void {
@@ -125,12 +134,10 @@ export abstract class TimedPane<Model> extends Panel<Model> {
     this.plot.addEventListener("pointermove", (event) => {
       const [px, py] = place(event);
       if (this.#pressed && event.buttons) scrub(px);
-      const hint = this.describe(px, py);
-      this.tip.show(hint?.text ?? "", event);
-      this.plot.style.cursor = hint ? "pointer" : "ew-resize";
+      this.#hint(px, py);
     });
     this.plot.addEventListener("pointerup", () => (this.#pressed = false));
-    this.plot.addEventListener("pointerleave", () => this.tip.hide());
+    this.plot.addEventListener("pointerleave", () => (this.tip.hidden = true));
     keys(this.plot, (event) => {
       const now = this.selection.instant ?? 0;
       const by = event.shiftKey ? 10 : 1;
@@ -150,5 +157,19 @@ export abstract class TimedPane<Model> extends Panel<Model> {
     this.selection.at(
       this.instants?.near(to, by) ?? Math.min(Math.max(to + by, 0), this.count - 1),
     );
+  }
+
+  #hint(px: number, py: number): void {
+    const found = this.describe(px, py);
+    this.tip.hidden = !found;
+    this.plot.style.cursor = found ? "pointer" : "ew-resize";
+    if (!found) return;
+    this.tip.textContent = found.text;
+    const right = px > this.#width * 0.6;
+    this.tip.style.left = right ? "" : `${px + 14}px`;
+    this.tip.style.right = right ? `${this.#width - px + 14}px` : "";
+    const [plot, body] = [this.plot, this.body].map((one) => one.getBoundingClientRect().top);
+    const above = plot! - body! + this.body.scrollTop;
+    this.tip.style.top = `${above + Math.min(py + 10, this.height - 40)}px`;
   }
 }
