@@ -12,7 +12,7 @@ import type {
 } from "../models";
 import { axisBelow, type Box, counted, duration, Scale, timeAxis } from "../shared/plot";
 import { INK, LIMIT, LINE, PAPER, SOFT } from "./looks";
-import { type Drawn, type Entry, legend, sheet, short, text } from "./sheet";
+import { type Drawn, type Entry, ground, legend, sheet, short, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 
 const ROW = 20; // pixels from bar to bar
@@ -209,12 +209,6 @@ export interface Rows extends Drawn {
   readonly of: readonly number[];
 }
 
-/** The clickable background of a row, over its whole width. */
-function ground(top: number, width: number): Shape {
-  const at = { x: 0, y: top - 2, width, height: ROW };
-  return shape("rect", { ...at, fill: PAPER, "fill-opacity": 0, class: "trl-hit" });
-}
-
 /** The figures after a bar. */
 function behind(x: number, top: number, figures: string): Shape {
   return text(x, top + 11, figures, { "font-size": 11, "xml:space": "preserve", fill: SOFT });
@@ -240,7 +234,7 @@ export function operationRows(view: ScopeView, keep: Filter, width: number, most
     const key = { x: NAMES - 15, y: top + 3, width: 8, height: 8, fill: one.colour };
     const said = `${nameOf(one)}: ${figures}${count}`;
     const drawn = [
-      ground(top, width),
+      ground(top - 2, width, ROW),
       titled(name, said),
       ...(one.name ? [shape("rect", key)] : []),
       ...bar(view, sum.parts, box, sum.ns),
@@ -281,7 +275,7 @@ export function processRows(view: ScopeView, width: number, most = Infinity): Dr
       "stroke-dasharray": one.end === null ? "2 2" : undefined,
     });
     const drawn = [
-      ground(top, width),
+      ground(top - 2, width, ROW),
       titled(name, said),
       shape("rect", { x: left, y: top + BAR / 2, width: room, height: 1, fill: LINE }),
       ...bar(view, sum?.parts ?? [], box, sum?.ns ?? 0),

@@ -84,6 +84,19 @@ export function legend(entries: readonly Entry[], x: number, y: number, width: n
   return { shapes, height: top + 18 - y };
 }
 
+/** The clickable area of a row, over its whole width. */
+export function ground(y: number, width: number, height: number): Shape {
+  return shape("rect", {
+    x: 0,
+    y,
+    width,
+    height,
+    fill: PAPER,
+    "fill-opacity": 0,
+    class: "trl-hit",
+  });
+}
+
 /** A part of a line of text with its colour. */
 export interface Span {
   readonly text: string;

@@ -2,7 +2,7 @@
 import type { WayRow, WaysView } from "../models";
 import { INK, LINE, PAPER, SOFT } from "./looks";
 import { counted } from "../shared/plot";
-import { type Drawn, sheet, short, text } from "./sheet";
+import { type Drawn, ground, sheet, short, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 
 const ROW = 34; // pixels of a row with a bar
@@ -50,9 +50,10 @@ export function bars(view: WaysView, width: number): Drawn {
   const wide = Math.max(width - 2 * LEFT, 60);
   let height = 0;
   const shapes = view.rows.map((row) => {
-    const drawn = shape("g", {}, ...bar(row, height, wide, wide / most, width));
-    height += row.speed ? ROW : BARE;
-    return titled(drawn, took(row));
+    const high = row.speed ? ROW : BARE;
+    const drawn = [...bar(row, height, wide, wide / most, width), ground(height, width, high)];
+    height += high;
+    return titled(shape("g", {}, ...drawn), took(row));
   });
   return { shapes, height: height + 4 };
 }

@@ -9,6 +9,7 @@ import { html } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
 import { bytes, colour, counted } from "../shared/plot";
+import type { SearchField } from "../shared/search_field";
 import css from "./run.css";
 import type { Selection } from "../shared/selection";
 import type { HeldBytes, RunView } from "../models";
@@ -44,6 +45,7 @@ export class RunPane extends Panel<RunView | null> {
   #model: RunView | null = null;
   #frame = 0;
   #problem = "";
+  readonly #search: SearchField;
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "run", "Run", sheet + css);
@@ -80,6 +82,13 @@ export class RunPane extends Panel<RunView | null> {
     this.onDispose(() => {
       cancelAnimationFrame(this.#frame);
       this.#charts.forEach((chart) => chart.dispose());
+    });
+    const shown = () => [...this.#figures.children];
+    this.#search = this.offerSearch("find a figure", {
+      texts: () => shown().map((one) => one.textContent ?? ""),
+      mark: (hits) =>
+        shown().forEach((one, k) => one.classList.toggle("trl-found", !!hits?.has(k))),
+      go: (k) => shown()[k]!.scrollIntoView({ block: "nearest" }),
     });
     this.offerPictures();
     this.draw(null);
@@ -120,6 +129,12 @@ export class RunPane extends Panel<RunView | null> {
     return this.#model && draw(this.#model, "");
   }
 
+  protected override leave(): void {
+    if (this.endSearch()) return;
+    this.#charts.forEach((chart) => chart.showAll());
+    super.leave();
+  }
+
   #button(command: Command, text: string): HTMLButtonElement {
     const button = html("button", { "data-command": command }, text);
     button.addEventListener("click", () => {
@@ -157,6 +172,7 @@ export class RunPane extends Panel<RunView | null> {
 
   #annotate(): void {
     this.note.textContent = this.note.title = this.#problem || this.#model?.frame.error || "";
+    this.#search.refresh();
   }
 
   #paint(): void {
@@ -291,6 +307,11 @@ class Chart {
   fit(): void {
     const width = this.#box.clientWidth;
     if (this.#plot && width) this.#plot.setSize({ width, height: this.#height });
+  }
+
+  /** End a zoom. */
+  showAll(): void {
+    this.#plot?.setData(this.#plot.data, true);
   }
 
   redraw(): void {

@@ -26,7 +26,7 @@ import {
 } from "../draw/scope";
 import { legend, short } from "../draw/sheet";
 import type { ScopeView, StretchView } from "../models";
-import { keys } from "../shared/keyboard";
+import { listKeys } from "../shared/keyboard";
 import { html, made, row, svg, table } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { fill, Panel } from "../shared/panel";
@@ -429,16 +429,11 @@ export class ScopePane extends Panel<ScopeView> {
       this.#paint();
       this.#request();
     });
-    keys(this.#operations, () => ({
-      ArrowDown: () => this.#step(1),
-      ArrowUp: () => this.#step(-1),
-    }));
-  }
-
-  #step(by: number): void {
-    const at = this.#listed.findIndex((k) => this.#isMarked(k));
-    const next = this.#listed[at < 0 ? 0 : at + by];
-    if (next !== undefined) this.#pick(next);
+    listKeys(
+      this.#operations,
+      () => this.#listed.findIndex((k) => this.#isMarked(k)),
+      (k) => this.#pick(this.#listed[k]!, true),
+    );
   }
 }
 

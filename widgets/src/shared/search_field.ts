@@ -29,8 +29,8 @@ export class SearchField {
 
   /** Search again, after a change of the items. */
   refresh(): void {
-    this.#at = -1;
     const hits = this.#hits();
+    if (!hits.includes(this.#at)) this.#at = -1;
     this.items.mark(this.input.value ? new Set(hits) : null);
     this.#tell(hits);
   }

@@ -1,5 +1,6 @@
 // Strategies pane: fields for environments and steps, bars, and the chosen strategy in words.
 import { bars, told, took, ways } from "../draw/ways";
+import { listKeys } from "../shared/keyboard";
 import { html, row, svg, table } from "../shared/markup";
 import type { WaysView } from "../models";
 import type { Send } from "../shared/pane";
@@ -33,6 +34,8 @@ export class WaysPane extends Panel<WaysView> {
     role: "listbox",
     "aria-label": "strategies",
     "aria-multiselectable": "true",
+    tabindex: 0,
+    "data-roves": true,
   });
   #told = html("p", { class: "trl-told" });
   #rows = html("tbody");
@@ -71,6 +74,11 @@ export class WaysPane extends Panel<WaysView> {
         if (one) this.selection.click([k], shiftKey || ctrlKey || metaKey);
       });
     }
+    listKeys(
+      this.#bars,
+      () => [...this.selection.ids].at(-1) ?? -1,
+      (k) => this.selection.choose([k]),
+    );
     this.onWidth(() => this.#paint());
   }
 
