@@ -9,8 +9,9 @@ const ZOOM = 1.25; // factor of one step of the wheel
 /** Receives a click with the element at its position. */
 export type Click = (event: PointerEvent, target: Element) => void;
 
-/** Part of a time axis from 0 to `last`. */
+/** Part of a time axis. */
 export class TimeWindow {
+  #first = 0;
   #last = 1;
   #range: readonly [number, number] = [0, 1];
 
@@ -37,13 +38,20 @@ export class TimeWindow {
   /** Whether the window covers the whole axis. */
   get isWhole(): boolean {
     const [begin, end] = this.#range;
-    return end - begin >= this.#last;
+    return end - begin >= this.#last - this.#first;
   }
 
-  /** Set the end of the axis, and show all of it. */
+  /** Set the end of an axis that begins at 0, and show all of it. */
   extend(last: number): void {
-    this.#last = Math.max(last, this.least) || 1;
+    [this.#first, this.#last] = [0, Math.max(last, this.least) || 1];
     this.#set(0, this.#last);
+  }
+
+  /** Set the ends of a growing axis; a window that shows all of it still does. */
+  follow(first: number, last: number): void {
+    const { isWhole } = this;
+    [this.#first, this.#last] = [first, last > first ? last : first + 1];
+    if (isWhole) this.#set(this.#first, this.#last);
   }
 
   #set(begin: number, end: number): void {
@@ -54,8 +62,9 @@ export class TimeWindow {
 
   /** Show a window, as far as it is on the axis. */
   show(begin: number, end: number): void {
-    const size = Math.min(Math.max(end - begin, this.least, this.#last * 1e-9), this.#last);
-    const from = Math.min(Math.max(begin, 0), this.#last - size);
+    const whole = this.#last - this.#first;
+    const size = Math.min(Math.max(end - begin, this.least, whole * 1e-9), whole);
+    const from = Math.min(Math.max(begin, this.#first), this.#last - size);
     const [before, after] = this.#range;
     this.#set(from, from + size);
     if (from !== before || from + size !== after) this.changed();
@@ -71,14 +80,14 @@ export class TimeWindow {
   /** Move the window by a fraction of its length. */
   move(by: number): void {
     const [begin, end] = this.#range;
-    const step = Math.min(Math.max((end - begin) * by, -begin), this.#last - end);
+    const step = Math.min(Math.max((end - begin) * by, this.#first - begin), this.#last - end);
     this.show(begin + step, end + step);
   }
 
   /** Show the whole axis; false if it was shown. */
   reset(): boolean {
     const zoomed = !this.isWhole;
-    this.show(0, this.#last);
+    this.show(this.#first, this.#last);
     return zoomed;
   }
 
