@@ -133,7 +133,7 @@ def test_a_recording_is_searched_zoomed_and_saved(browser: Browser) -> None:
     expect(find).to_be_focused()
     page.keyboard.type("lea")
     expect(count).to_have_text("1")
-    expect(page.locator(".trl-found")).to_have_attribute("aria-label", "learn")
+    expect(page.locator(".trl-rows .trl-found")).to_have_attribute("aria-label", "learn")
     page.keyboard.press("Enter")
     alone.settle()
     expect(count).to_have_text("1 of 1")

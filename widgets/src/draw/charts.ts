@@ -80,8 +80,8 @@ export function chartIn(box: Box, chart: Chart): { scale: Scale; shapes: Shape[]
     [0, 1],
   );
   if (least !== undefined) [low, high] = [0, Math.max(high * 1.05, least) || 1];
-  else [low, high] = [low - 0.05 * (high - low), high + 0.05 * (high - low)];
-  if (high <= low) high = low + 1;
+  else if (high > low) [low, high] = [low - 0.05 * (high - low), high + 0.05 * (high - low)];
+  else [low, high] = [low - 0.5, low + 0.5];
   const scale = new Scale(box, [first, last > first ? last : first + 1], [low, high]);
   const whole = finite.every(([x]) => Number.isInteger(x));
   const x = {

@@ -10,6 +10,7 @@ import type { SearchField } from "../shared/search_field";
 import type { Selection } from "../shared/selection";
 
 const MOST_LINES = 120; // of a picture
+const NONE = new Set<number>();
 const ms = (seconds: number) => `${Number((seconds * 1e3).toPrecision(4))} ms`;
 
 interface Slider {
@@ -39,9 +40,8 @@ export class MappingPane extends Panel<MappingView> {
     super(host, selection, send, "mapping", "Which primitive runs where", css);
     this.offerPictures();
     this.#search = this.offerSearch("find an assignment", {
-      texts: () => this.#model?.cells.map(placeOf) ?? [],
-      mark: (hits) =>
-        this.#buttons.forEach((one, k) => one.classList.toggle("trl-found", !!hits?.has(k))),
+      items: () => (this.#model?.cells ?? []).map((one, k) => [k, placeOf(one)]),
+      mark: () => this.markItems("cell", NONE),
       go: (k) => this.selection.choose([k]),
     });
     this.body.append(this.#sliders, this.#status, this.#grid, this.#terms);
@@ -115,6 +115,7 @@ export class MappingPane extends Panel<MappingView> {
     const look = {
       class: is_modelled ? "trl-modelled" : undefined,
       style: `--share: ${(speed ?? 0) / greatest}`,
+      "data-cell": k,
       "aria-label": `${placeOf(cell)}: ${why_not || text}`,
     };
     const button = html("button", look, `${is_chosen ? "★ " : ""}${text}`);

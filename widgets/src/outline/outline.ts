@@ -29,9 +29,11 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
   ) {
     super(host, selection, send, name, title, css);
     this.#search = this.offerSearch("find in the text", {
-      texts: () => this.lines.map(({ text }) => text),
-      mark: (hits) =>
-        this.rows.forEach((row, k) => row.classList.toggle("trl-found", !!hits?.has(k))),
+      items: () => this.lines.map(({ text }, k) => [k, text]),
+      mark: () => {
+        const { hits } = this.#search;
+        this.rows.forEach((row, k) => row.classList.toggle("trl-found", !!hits?.has(k)));
+      },
       go: (k) => this.go(k),
     });
   }

@@ -81,9 +81,9 @@ export class RunPane extends Panel<RunView | null> {
     });
     const shown = () => [...this.#figures.children];
     this.#search = this.offerSearch("find a figure", {
-      texts: () => shown().map((one) => one.textContent ?? ""),
-      mark: (hits) =>
-        shown().forEach((one, k) => one.classList.toggle("trl-found", !!hits?.has(k))),
+      items: () => shown().map((one, k) => [k, one.textContent ?? ""]),
+      mark: () =>
+        shown().forEach((one, k) => one.classList.toggle("trl-found", !!this.#search.hits?.has(k))),
       go: (k) => shown()[k]!.scrollIntoView({ block: "nearest" }),
     });
     this.offerPictures();

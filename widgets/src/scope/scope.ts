@@ -111,12 +111,9 @@ export class ScopePane extends Panel<ScopeView> {
     this.offerPictures();
     this.tools.prepend(this.#window.button, this.#phase);
     this.#search = this.offerSearch("find an operation", {
-      texts: () => this.#listed.map((k) => nameOf(this.#model!.operations[k]!)),
-      mark: (hits) =>
-        [...this.#operations.children].forEach((one, k) =>
-          one.classList.toggle("trl-found", !!hits?.has(k)),
-        ),
-      go: (k) => this.#pick(this.#listed[k]!, true),
+      items: () => this.#listed.map((k) => [k, nameOf(this.#model!.operations[k]!)]),
+      mark: () => this.#marks(),
+      go: (k) => this.#pick(k, true),
     });
     const section = (title: string | Element, ...parts: Element[]) =>
       html("section", {}, typeof title === "string" ? html("h4", {}, title) : title, ...parts);
@@ -211,14 +208,10 @@ export class ScopePane extends Panel<ScopeView> {
   }
 
   #marks(): void {
-    const any = this.#model!.operations.some((_, k) => this.#isMarked(k));
-    this.#plot.classList.toggle("trl-any", any);
-    for (const one of this.root.querySelectorAll<HTMLElement>("[data-operation]")) {
-      const marked = this.#isMarked(Number(one.dataset.operation));
-      one.classList.toggle("trl-selected", marked);
-      one.classList.toggle("trl-faint", any && !marked);
-      if (one.getAttribute("role") === "option") one.setAttribute("aria-selected", String(marked));
-    }
+    const all = [...(this.#model?.operations.keys() ?? [])];
+    const marked = new Set(all.filter((k) => this.#isMarked(k)));
+    this.#plot.classList.toggle("trl-any", marked.size > 0);
+    this.markItems("operation", marked);
   }
 
   /** Select an operation with its compiled operations; or end its selection, unless it is to `stay`. */

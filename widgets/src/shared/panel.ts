@@ -64,6 +64,23 @@ export abstract class Panel<Model> extends Pane<Model> {
     });
   }
 
+  /**
+   * Mark the elements of items, whose attribute `data-name` is an id: selected, found, and faint while others are.
+   */
+  protected markItems(name: string, selected: ReadonlySet<number>): void {
+    const hits = this.#search?.hits;
+    for (const one of this.root.querySelectorAll<HTMLElement>(`[data-${name}]`)) {
+      const id = Number(one.dataset[name]);
+      const isSelected = selected.has(id);
+      const isFound = !!hits?.has(id);
+      one.classList.toggle("trl-selected", isSelected);
+      one.classList.toggle("trl-found", isFound);
+      const isFaint = (selected.size > 0 && !isSelected) || (!!hits && !isFound);
+      one.classList.toggle("trl-faint", isFaint);
+      if (one.role === "option") one.ariaSelected = String(isSelected);
+    }
+  }
+
   /** End the search; false if there is none. */
   protected endSearch(): boolean {
     return this.#search?.clear() ?? false;

@@ -1,24 +1,26 @@
-// Search field of a pane: counts and marks its hits, and moves between them.
+// Search field of a pane: finds items by their texts, and moves between them.
 import { html } from "./markup";
 
-/** The searched items of a pane, by their position. */
+/** The items of a pane, by their ids. */
 export interface Searched {
-  /** The texts of all items. */
-  texts(): readonly string[];
-  /** Mark the hits; null without a search. */
-  mark(hits: ReadonlySet<number> | null): void;
-  /** Go to a hit. */
-  go(item: number): void;
+  /** The id and the text of each item. */
+  items(): readonly (readonly [id: number, text: string])[];
+  /** Mark the items in `hits`. */
+  mark(): void;
+  /** Go to a found item. */
+  go(id: number): void;
 }
 
 export class SearchField {
   readonly input: HTMLInputElement;
   readonly count = html("output", { class: "trl-hits" });
+  /** The ids of the found items; null without a search. */
+  hits: ReadonlySet<number> | null = null;
   #at = -1;
 
   constructor(
     label: string,
-    private readonly items: Searched,
+    private readonly searched: Searched,
   ) {
     this.input = html("input", { type: "search", placeholder: "find", "aria-label": label });
     this.input.addEventListener("input", () => this.refresh());
@@ -29,10 +31,11 @@ export class SearchField {
 
   /** Search again, after a change of the items. */
   refresh(): void {
-    const hits = this.#hits();
-    if (!hits.includes(this.#at)) this.#at = -1;
-    this.items.mark(this.input.value ? new Set(hits) : null);
-    this.#tell(hits);
+    const wanted = this.input.value.toLowerCase();
+    const found = this.searched.items().filter(([, text]) => text.toLowerCase().includes(wanted));
+    this.hits = wanted ? new Set(found.map(([id]) => id)) : null;
+    this.#tell();
+    this.searched.mark();
   }
 
   /** End the search; false if there is none. */
@@ -43,26 +46,19 @@ export class SearchField {
     return true;
   }
 
-  #hits(): number[] {
-    const wanted = this.input.value.toLowerCase();
-    if (!wanted) return [];
-    const texts = this.items.texts();
-    return texts.flatMap((text, k) => (text.toLowerCase().includes(wanted) ? [k] : []));
-  }
-
   #step(by: number): void {
-    const hits = this.#hits();
-    if (!hits.length) return;
-    const place = hits.indexOf(this.#at);
-    const next = place < 0 ? (by > 0 ? 0 : -1) : (place + by) % hits.length;
-    this.#at = hits.at(next)!;
-    this.#tell(hits);
-    this.items.go(this.#at);
+    const ids = [...(this.hits ?? [])];
+    if (!ids.length) return;
+    const place = ids.indexOf(this.#at);
+    this.#at = ids.at(place >= 0 ? (place + by) % ids.length : by > 0 ? 0 : -1)!;
+    this.#tell();
+    this.searched.go(this.#at);
   }
 
-  #tell(hits: readonly number[]): void {
-    const place = hits.indexOf(this.#at);
-    const of = hits.length.toLocaleString("en");
-    this.count.textContent = !this.input.value ? "" : place < 0 ? of : `${place + 1} of ${of}`;
+  #tell(): void {
+    const ids = [...(this.hits ?? [])];
+    const place = ids.indexOf(this.#at);
+    const count = ids.length.toLocaleString("en");
+    this.count.textContent = !this.hits ? "" : place < 0 ? count : `${place + 1} of ${count}`;
   }
 }

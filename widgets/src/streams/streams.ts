@@ -24,7 +24,6 @@ export class StreamPane extends Panel<StreamView> {
   #model: StreamView | null = null;
   #step = 0; // completed kernels of the last run
   #height = 0;
-  #found: ReadonlySet<number> | null = null; // launches of the last run that a search has found
   readonly #window = new TimeWindow(
     () => this.#paint(),
     (us) => duration(us * 1000),
@@ -52,16 +51,13 @@ export class StreamPane extends Panel<StreamView> {
     this.tools.append(this.#window.button);
     this.offerPictures();
     this.offerSearch("find a kernel", {
-      texts: () => this.#launches.map(textOf),
-      mark: (hits) => {
-        this.#found = hits;
-        this.#mark();
-      },
-      go: (k) => {
-        const { kernel, ended } = this.#launches[k]!;
+      items: () => this.#launches.map((one) => [one.kernel, textOf(one)]),
+      mark: () => this.#mark(),
+      go: (kernel) => {
+        const { ended } = this.#launches.find((one) => one.kernel === kernel)!;
         const [begin, end] = this.#window.range;
-        if (ended < begin || ended > end)
-          this.#window.show(ended - (end - begin) / 2, ended + (end - begin) / 2);
+        const half = (end - begin) / 2;
+        if (ended < begin || ended > end) this.#window.show(ended - half, ended + half);
         this.selection.choose([kernel]);
       },
     });
@@ -148,22 +144,15 @@ export class StreamPane extends Panel<StreamView> {
     const rows = present
       .sort((a, b) => a.slot - b.slot)
       .map((one) => {
-        const look = { class: kernels.has(one.kernel) ? "trl-selected" : undefined };
         const waits = waiting(one, at, ends).join(", ");
         const cells = [`${one.kernel} ${one.name}`, state(one, at, ends), waits];
-        return row({ ...look, "data-kernel": one.kernel }, String(one.slot), ...cells);
+        return row({ "data-kernel": one.kernel }, String(one.slot), ...cells);
       });
     this.#rows.replaceChildren(...rows);
     this.#mark();
   }
 
-  /** Outline the hits of the search in the plot and the table. */
   #mark(): void {
-    const hits = this.#found && new Set([...this.#found].map((k) => this.#launches[k]!.kernel));
-    for (const one of this.root.querySelectorAll<HTMLElement>("[data-kernel]")) {
-      const isHit = !!hits?.has(Number(one.dataset.kernel));
-      one.classList.toggle("trl-found", isHit);
-      one.classList.toggle("trl-faint", !!hits && !isHit);
-    }
+    this.markItems("kernel", this.selection.ids);
   }
 }

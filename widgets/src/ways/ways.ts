@@ -39,18 +39,14 @@ export class WaysPane extends Panel<WaysView> {
   });
   #told = html("p", { class: "trl-told" });
   #rows = html("tbody");
-  #found: ReadonlySet<number> | null = null;
   #search: SearchField;
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "ways", "Ways of collecting", css);
     this.offerPictures();
     this.#search = this.offerSearch("find a strategy", {
-      texts: () => this.#model?.rows.map((one) => `${one.name} ${told(one)}`) ?? [],
-      mark: (hits) => {
-        this.#found = hits;
-        this.select();
-      },
+      items: () => (this.#model?.rows ?? []).map((one, k) => [k, `${one.name} ${told(one)}`]),
+      mark: () => this.select(),
       go: (k) => this.selection.choose([k]),
     });
     this.#envs.toggleAttribute("data-first", true);
@@ -98,15 +94,7 @@ export class WaysPane extends Panel<WaysView> {
   }
 
   override select(): void {
-    const { ids } = this.selection;
-    for (const one of this.root.querySelectorAll("[data-strategy]")) {
-      const k = Number(one.getAttribute("data-strategy"));
-      const faint = (ids.size > 0 && !ids.has(k)) || (!!this.#found && !this.#found.has(k));
-      one.classList.toggle("trl-selected", ids.has(k));
-      one.classList.toggle("trl-found", !!this.#found?.has(k));
-      one.classList.toggle("trl-faint", faint);
-      one.setAttribute("aria-selected", String(ids.has(k)));
-    }
+    this.markItems("strategy", this.selection.ids);
   }
 
   /** Show the running measurement, or the error of the last one. */
