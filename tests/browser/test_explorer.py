@@ -370,7 +370,7 @@ def test_a_run_is_drawn_over_what_was_predicted(watched: Watched, lab: Lab) -> N
     assert line and area and line["width"] > 0.95 * area["width"]
     picture(page, "explorer_measured")
     # exported charts and comparison are complete
-    for name, part, count in (("run", "polyline", 5), ("compare", "svg", 5)):
+    for name, part, count in (("run", ".//svg:polyline", 5), ("compare", "svg:svg", 5)):
         if name == "compare":
             page.locator(".trl-settings button", has_text="compare").click()
             page.locator('[data-key="switch-lift"]').click()
@@ -381,7 +381,7 @@ def test_a_run_is_drawn_over_what_was_predicted(watched: Watched, lab: Lab) -> N
         SCREENSHOTS.mkdir(exist_ok=True)
         saved.value.save_as(SCREENSHOTS / f"{name}.svg")
         whole = ElementTree.parse(SCREENSHOTS / f"{name}.svg").getroot()
-        assert len(whole.findall(f"{{http://www.w3.org/2000/svg}}{part}")) == count
+        assert len(whole.findall(part, {"svg": "http://www.w3.org/2000/svg"})) == count
     # the same under larger bounds
     run_cell(page, "explorer.change({T: 60}); explorer.wait(); explorer.start()")
     expect(page.locator(".trl-at-time .trl-memory .trl-note")).to_contain_text(
