@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page
@@ -98,6 +99,23 @@ class Alone:
             self.page.evaluate(frames)
             self.page.wait_for_timeout(25)
             self.page.wait_for_function("() => window.asked === 0")
+
+    def save(self, label: str) -> str:
+        """Return the text of the file that a button saves."""
+        with self.page.expect_download() as saved:
+            self.page.get_by_label(label, exact=True).click()
+        return Path(saved.value.path()).read_text()
+
+    def stops(self) -> int:
+        """Return the number of Tab stops in the widget."""
+        self.page.locator("#before").focus()
+        count = 0
+        while True:
+            self.page.keyboard.press("Tab")
+            if self.page.evaluate("document.activeElement.id") == "behind":
+                return count
+            count += 1
+            assert count < 50
 
     def _receive(self, request: dict[str, Any]) -> dict[str, Any]:
         if "state" in request:

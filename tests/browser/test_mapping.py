@@ -46,3 +46,33 @@ def test_a_click_tells_the_terms_and_a_slider_moves_the_star(
     assert widget.selected == []
     assert alone.said == []
     page.close()
+
+
+def test_an_assignment_is_found_by_its_devices_and_saved(browser: Browser) -> None:
+    widget = swept().explore()
+    alone = Alone(browser, widget, width=1000)
+    page = alone.page
+    assert alone.stops() == 1
+    page.get_by_label("bandwidth").focus()
+    page.keyboard.press("/")
+    page.keyboard.type("learner on cpu")
+    found = page.locator(".trl-grid .trl-found")
+    expect(found).to_have_count(2)
+    cells = [one for one in widget.drawn.cells if one.learner == "CPU"]
+    for cell in cells:
+        page.keyboard.press("Enter")
+        alone.settle()
+        assert widget.selected == [cell.manager, cell.learner]
+        total = page.locator(".trl-terms .trl-total td")
+        expect(total).to_contain_text(f"{cell.seconds * 1e3:.4g} ms")
+    page.keyboard.press("Escape")
+    alone.settle()
+    expect(found).to_have_count(0)
+    assert widget.selected == [cells[-1].manager, "CPU"]
+    page.keyboard.press("Escape")
+    alone.settle()
+    assert widget.selected == []
+    saved = alone.save("save mapping as SVG")
+    assert all(line in saved for line in (widget.drawn.formula, widget.drawn.told))
+    assert alone.said == []
+    page.close()

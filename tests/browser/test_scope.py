@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 from timerl_widgets import ScopeView
 
 from benchmarks.scope.simulated import Process, recording
@@ -98,6 +98,79 @@ def test_a_kernel_leads_to_the_operation_that_launched_it(browser: Browser) -> N
         "1\t0: simulated GPU\tkernel\tin all\t2\t800 µs\t96 %",
         "1\t0: simulated GPU\tkernel\tkernel\t2\t800 µs\t96 %",
     ]
+    assert alone.said == []
+    page.close()
+
+
+def _share(page: Page, operation: int) -> float:
+    """Return the drawn share of an operation in the visible part of the operations' track."""
+    area = page.evaluate(
+        """(of) => {
+            const lanes = document.querySelector(".trl-lanes svg");
+            const ground = lanes.querySelector(".trl-of-operation > rect").getBBox();
+            const d = lanes.querySelector(`[data-operation="${of}"]`).getAttribute("d");
+            const boxes = [...d.matchAll(/h([\\d.]+)v([\\d.]+)/g)];
+            const filled = boxes.reduce((sum, [, w, h]) => sum + w * h, 0);
+            return filled / (ground.width * ground.height);
+        }""",
+        operation,
+    )
+    return float(area)
+
+
+def test_a_recording_is_searched_zoomed_and_saved(browser: Browser) -> None:
+    process = Process()
+    for name, us in (("infer", 100), ("learn", 700), ("infer", 200)):
+        with process.within(name):
+            process.runs("backend", us * 1000)
+    widget = ScopeView(recording([process]))
+    alone = Alone(browser, widget, width=1000)
+    page = alone.page
+    assert alone.stops() == 2  # the pane, and its list
+    find, count = page.get_by_label("find an operation"), page.locator(".trl-hits")
+    page.get_by_role("listbox").focus()
+    page.keyboard.press("/")
+    expect(find).to_be_focused()
+    page.keyboard.type("lea")
+    expect(count).to_have_text("1")
+    expect(page.locator(".trl-rows .trl-found")).to_have_attribute("aria-label", "learn")
+    page.keyboard.press("Enter")
+    alone.settle()
+    expect(count).to_have_text("1 of 1")
+    assert widget.operation == "learn"
+    # the middle of the recording, by dragging
+    plot = page.locator(".trl-lanes")
+    end, area = widget.drawn.end, plot.bounding_box()
+    assert area is not None
+    left, wide = area["x"] + 122, area["width"] - 122
+    middle = area["y"] + 8
+    page.mouse.move(left + 0.4 * wide, middle)
+    page.mouse.down()
+    page.mouse.move(left + 0.9 * wide, middle, steps=4)
+    expect(page.locator(".trl-brush")).to_have_count(1)
+    page.mouse.up()
+    alone.settle()
+    shown = widget.stretch["json"]
+    assert (shown["begin"] / end, shown["end"] / end) == pytest.approx((0.4, 0.9), abs=0.01)
+    at = {one.name: k for k, one in enumerate(widget.drawn.operations)}
+    learned = (0.8 - shown["begin"] / end) / (shown["end"] / end - shown["begin"] / end)
+    assert _share(page, at["learn"]) == pytest.approx(learned, abs=0.03)
+    assert _share(page, at["infer"]) == pytest.approx(1 - learned, abs=0.03)
+    ticks = [
+        float(text.split()[0])
+        for text in page.locator(".trl-lanes .trl-axes text").all_text_contents()
+    ]
+    assert len(ticks) > 2 and all(shown["begin"] <= us * 1000 <= shown["end"] for us in ticks)
+    # Escape ends the search, then the zoom, then the selection
+    find.focus()
+    for state in (("", False, "learn"), ("", True, "learn"), ("", True, "")):
+        page.keyboard.press("Escape")
+        alone.settle()
+        whole = widget.stretch["json"]["end"] == end
+        assert (find.input_value(), whole, widget.operation) == state
+    assert _share(page, at["learn"]) == pytest.approx(0.7, abs=0.01)
+    saved = alone.save("save scope as SVG")
+    assert saved.startswith("<svg") and ">learn<" in saved and "700 µs" in saved
     assert alone.said == []
     page.close()
 

@@ -59,3 +59,44 @@ def test_ways_are_measured_by_keyboard(
     expect(region.locator("tr[aria-current] th")).to_have_text("fast")
     assert alone.said == []
     page.close()
+
+
+def test_a_strategy_is_found_selected_and_saved(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timerl_nb.collecting.Collector.ways_for", lambda *_: MADE_UP)
+    with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=4) as c:
+        widget = c.explore()
+    alone = Alone(browser, widget, width=1000)
+    page = alone.page
+    assert alone.stops() == 2  # the pane, and its list
+    bars = page.get_by_role("listbox", name="strategies").get_by_role("option")
+    names = [row.name for row in widget.drawn.rows]
+    page.locator("summary", has_text="as a table").click()
+    page.keyboard.press("/")
+    page.keyboard.type("measured")
+    expect(page.locator(".trl-hits")).to_have_text("1")
+    page.keyboard.press("Enter")
+    alone.settle()
+    assert [names[k] for k in widget.selected] == ["left"]
+    row = page.locator("tr.trl-selected")
+    expect(row).to_have_text("leftoursnot measured")
+    page.keyboard.press("Escape")
+    page.get_by_role("listbox", name="strategies").focus()
+    page.keyboard.press("ArrowUp")
+    alone.settle()
+    assert [names[k] for k in widget.selected] == ["slow"]
+    bars.nth(0).click()
+    alone.settle()
+    assert [names[k] for k in widget.selected] == ["fast"]
+    expect(bars.nth(0)).to_have_attribute("aria-selected", "true")
+    row = page.locator("tbody tr", has_text="slow")
+    row.click(modifiers=["Shift"])
+    alone.settle()
+    assert [names[k] for k in widget.selected] == ["fast", "slow"]
+    page.keyboard.press("Escape")
+    alone.settle()
+    assert widget.selected == [] and page.locator(".trl-selected").count() == 0
+    assert widget.drawn.told in alone.save("save ways as SVG")
+    assert alone.said == []
+    page.close()

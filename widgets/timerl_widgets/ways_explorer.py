@@ -22,13 +22,16 @@ class WaysExplorer(Widget):
 
     Attributes:
         drawn: the shown view.
+        selected: the positions of the selected strategies in `drawn.rows`.
         busy: the running measurement, or "".
         problem: the error of the last measurement, else "".
     """
 
     _esm = module("ways_view")
+    written = frozenset({"selected"})
 
     view = traitlets.Dict().tag(sync=True)
+    selected = traitlets.List(traitlets.Int()).tag(sync=True)
     busy = traitlets.Unicode("").tag(sync=True)
     problem = traitlets.Unicode("").tag(sync=True)
 
@@ -45,6 +48,11 @@ class WaysExplorer(Widget):
         self.drawn = self._measure_view(collector.envs, collector.steps)
         super().__init__(view=packed(self.drawn))
         self.on_msg(self._receive)
+
+    @traitlets.validate("selected")
+    def _validate_selected(self, proposal: dict[str, Any]) -> list[int]:
+        """Return valid positions without duplicates: pages are not trusted."""
+        return [k for k in dict.fromkeys(proposal["value"]) if 0 <= k < len(self.drawn.rows)]
 
     def _measure_view(self, envs: int, steps: int) -> WaysView:
         if (envs, steps) not in self._known:

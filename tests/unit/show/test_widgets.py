@@ -58,7 +58,7 @@ WRITTEN = {
     "RunMonitor": set[str](),
     "ScopeView": {"selected", "operation"},
     "StreamView": {"selected", "step"},
-    "WaysExplorer": set[str](),
+    "WaysExplorer": {"selected"},
 }
 
 

@@ -10,24 +10,23 @@ import type {
   Spans,
   StretchView,
 } from "../models";
-import { type Box, counted, ticks } from "../shared/plot";
-import { INK, LINE, PAPER, SOFT } from "./looks";
-import { sheet, text } from "./sheet";
+import { axisBelow, type Box, counted, duration, Scale, timeAxis } from "../shared/plot";
+import { INK, LIMIT, LINE, PAPER, SOFT } from "./looks";
+import { type Drawn, type Entry, ground, legend, sheet, short, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 
 const ROW = 20; // pixels from bar to bar
 const BAR = 14;
-const GLYPH = 6.2; // pixels of a character, on average
 const NAMES = 165; // width of the names in pixels
 const FIGURES = 128; // width of the figures after a bar
 export const OUTSIDE = "outside of operations";
 
 /** Filter by process and phase, by position; null for all. */
-export interface Kept {
+export interface Filter {
   readonly process: number | null;
   readonly phase: number | null;
 }
-export const ALL: Kept = { process: null, phase: null };
+export const ALL: Filter = { process: null, phase: null };
 
 /** Nanoseconds of one kind within an operation or a process. */
 export interface Part {
@@ -42,28 +41,16 @@ export interface Sum {
   readonly ns: number;
 }
 
-/** Format nanoseconds with a readable unit. */
-export function duration(ns: number): string {
-  const units: readonly [number, string][] = [
-    [1e9, "s"],
-    [1e6, "ms"],
-    [1e3, "µs"],
-  ];
-  for (const [size, unit] of units) {
-    if (ns >= size) return `${Number((ns / size).toPrecision(3))} ${unit}`;
-  }
-  return `${Math.round(ns)} ns`;
-}
-
 export function percent(part: number, whole: number): string {
   const share = (100 * part) / (whole || 1);
   return `${share.toFixed(share < 9.95 ? 1 : 0)} %`;
 }
 
-/** Shorten a text to a number of pixels. */
-export function short(said: string, pixels: number, glyph = GLYPH): string {
-  const most = Math.max(Math.floor(pixels / glyph), 2);
-  return said.length > most ? `${said.slice(0, most - 1)}…` : said;
+/** Recorded time of all threads. */
+export function totalOf({ total, lanes }: ScopeView): string {
+  return total
+    ? `${duration(total)} of ${counted(lanes.length, "thread")}`
+    : "nothing was recorded";
 }
 
 export function nameOf({ name }: ScopeOperation): string {
@@ -71,7 +58,7 @@ export function nameOf({ name }: ScopeOperation): string {
 }
 
 /** The times that pass a filter. */
-export function kept(view: ScopeView, { process, phase }: Kept): readonly ScopeTime[] {
+export function timesOf(view: ScopeView, { process, phase }: Filter): readonly ScopeTime[] {
   return view.times.filter(
     (one) =>
       (process === null || one.process === process) && (phase === null || one.phase === phase),
@@ -141,71 +128,85 @@ function beside({ left, top, width, height }: Box, used: string): Shape[] {
 }
 
 function hatched(hatch: string, boxes: readonly Box[]): Shape[] {
-  const d = boxes.map((box) => texture(hatch, box)).join("");
+  const d =
+    hatch &&
+    merged(boxes)
+      .map((box) => texture(hatch, box))
+      .join("");
   const look = { stroke: PAPER, "stroke-width": 1, "stroke-opacity": 0.6, fill: "none" };
   return d ? [shape("path", { d, ...look })] : [];
 }
 
-/** Hatch lines over a bar, by the hatch's name; none over narrow bars. */
-export function texture(hatch: string, { left, top, width, height }: Box): string {
+/** Adjacent boxes as one, of the height that they have in common. */
+function merged(boxes: readonly Box[]): Box[] {
+  const found: Box[] = [];
+  for (const box of boxes) {
+    const last = found.at(-1);
+    const top = Math.max(box.top, last?.top ?? 0);
+    const height = Math.min(box.top + box.height, last ? last.top + last.height : Infinity) - top;
+    const isNext = last && Math.abs(last.left + last.width - box.left) < 0.01;
+    if (isNext && height > 0.7 * Math.max(box.height, last.height)) {
+      found[found.length - 1] = { left: last.left, top, width: last.width + box.width, height };
+    } else found.push(box);
+  }
+  return found;
+}
+
+/** Hatch lines over a bar, by the hatch's name; lines of adjacent bars continue each other. */
+function texture(hatch: string, { left, top, width, height }: Box): string {
   if (width < 3) return "";
   const [right, bottom] = [left + width, top + height];
   const at = (x: number, y: number) => `${x.toFixed(1)} ${y.toFixed(1)}`;
   const line = (x1: number, y1: number, x2: number, y2: number) => `M${at(x1, y1)}L${at(x2, y2)}`;
-  // a slanted line from bottom to top, cut at both ends of the bar
-  const slanted = (low: number, rises: boolean) => {
-    const [from, to] = [Math.max(low, left), Math.min(low + height, right)];
-    if (to <= from) return "";
-    const y = (x: number) => (rises ? bottom - (x - low) : top + (x - low));
-    return line(from, y(from), to, y(to));
-  };
   const parts: string[] = [];
-  if (hatch === "/" || hatch === "x") {
-    for (let x = left - height; x < right; x += 6) parts.push(slanted(x, true));
-  }
-  if (hatch === "\\" || hatch === "x") {
-    for (let x = left - height; x < right; x += 6) parts.push(slanted(x, false));
-  }
-  if (hatch === "|") for (let x = left + 2; x < right; x += 4) parts.push(line(x, top, x, bottom));
-  if (hatch === "-") for (let y = top + 3; y < bottom; y += 4) parts.push(line(left, y, right, y));
+  // the sum of x and y of a rising line is constant, the difference of a falling one
+  const slanted = (sign: 1 | -1) => {
+    const ends = [
+      left + sign * top,
+      left + sign * bottom,
+      right + sign * top,
+      right + sign * bottom,
+    ];
+    for (let c = multiple(Math.min(...ends), 6); c < Math.max(...ends); c += 6) {
+      const xs = [c - sign * top, c - sign * bottom].map((x) => Math.min(Math.max(x, left), right));
+      const [x1, x2] = xs as [number, number];
+      parts.push(line(x1, sign * (c - x1), x2, sign * (c - x2)));
+    }
+  };
+  if (hatch === "/" || hatch === "x") slanted(1);
+  if (hatch === "\\" || hatch === "x") slanted(-1);
+  if (hatch === "|")
+    for (let x = multiple(left, 4); x < right; x += 4) parts.push(line(x, top, x, bottom));
+  if (hatch === "-")
+    for (let y = multiple(top, 4); y < bottom; y += 4) parts.push(line(left, y, right, y));
   return parts.join("");
 }
 
-/** The legend of colours, hatches and lines, in rows starting at a position. */
-export function legend(view: ScopeView, x: number, y: number, width: number): Rows {
+/** The first multiple of a step that is not less than a number. */
+function multiple(least: number, step: number): number {
+  return Math.ceil(least / step) * step;
+}
+
+/** The entries of the legend: colours, hatches, and lines of busy devices. */
+export function keysOf(view: ScopeView): Entry[] {
   const used = new Set(view.times.flatMap((one) => [one.library, one.used]));
   const ran = new Set(view.devices.flatMap((one) => one.ran.map(({ sort }) => sort)));
   if (view.devices.some(({ looked }) => looked < view.end)) ran.add("untraced");
-  const keys = view.libraries.filter(({ name }) => used.has(name));
-  const sorts = view.sorts.filter(({ name }) => ran.has(name));
-  const entries: [string, (box: Box) => Shape[]][] = [
-    ...keys.map((key): (typeof entries)[0] => [key.name, (box) => filled(key, box)]),
-    ...sorts.map((key): (typeof entries)[0] => [`device: ${key.name}`, (box) => filled(key, box)]),
+  const entry = (key: ScopeKey, name: string): Entry => ({ name, key: (box) => filled(key, box) });
+  return [
+    ...view.libraries.filter(({ name }) => used.has(name)).map((key) => entry(key, key.name)),
+    ...view.sorts
+      .filter(({ name }) => ran.has(name))
+      .map((key) => entry(key, `device: ${key.name}`)),
     ...["both", "gpu"]
       .filter((one) => used.has(one))
-      .map((one): (typeof entries)[0] => [BESIDE[one]!.slice(2), (box) => beside(box, one)]),
+      .map((one) => ({ name: BESIDE[one]!.slice(2), key: (box: Box) => beside(box, one) })),
   ];
-  let [left, top] = [x, y - 10];
-  const rows = entries.map(([said, drawn], of) => {
-    const wide = 20 + GLYPH * said.length;
-    if (left > x && left + wide > x + width) [left, top] = [x, top + 18];
-    const box = { left, top, width: 14, height: 11 };
-    left += wide + 14;
-    const name = text(box.left + 19, top + 10, said, { "font-size": 11 });
-    return { of, shape: shape("g", {}, ...drawn(box), name) };
-  });
-  return { rows, height: top + 18 - (y - 10) };
 }
 
-export interface Rows {
-  readonly rows: readonly { readonly of: number; readonly shape: Shape }[];
-  readonly height: number;
-}
-
-/** The clickable background of a row, over its whole width. */
-function ground(top: number, width: number): Shape {
-  const at = { x: 0, y: top - 2, width, height: ROW };
-  return shape("rect", { ...at, fill: PAPER, "fill-opacity": 0, class: "trl-hit" });
+/** Rows of operations. */
+export interface Rows extends Drawn {
+  readonly of: readonly number[];
 }
 
 /** The figures after a bar. */
@@ -214,8 +215,8 @@ function behind(x: number, top: number, figures: string): Shape {
 }
 
 /** A row for each operation, with a bar in proportion to its time. */
-export function operationRows(view: ScopeView, keep: Kept, width: number, most = Infinity): Rows {
-  const times = kept(view, keep);
+export function operationRows(view: ScopeView, keep: Filter, width: number, most = Infinity): Rows {
+  const times = timesOf(view, keep);
   const all = sums(view, "operation", times).filter(({ ns }) => ns > 0);
   const total = all.reduce((sum, { ns }) => sum + ns, 0);
   const longest = all[0]?.ns ?? 1;
@@ -233,19 +234,20 @@ export function operationRows(view: ScopeView, keep: Kept, width: number, most =
     const key = { x: NAMES - 15, y: top + 3, width: 8, height: 8, fill: one.colour };
     const said = `${nameOf(one)}: ${figures}${count}`;
     const drawn = [
-      ground(top, width),
+      ground(top - 2, width, ROW),
       titled(name, said),
       ...(one.name ? [shape("rect", key)] : []),
       ...bar(view, sum.parts, box, sum.ns),
       behind(box.left + box.width + 6, top, figures),
     ];
-    return { of: sum.of, shape: shape("g", {}, ...drawn) };
+    return shape("g", {}, ...drawn);
   });
-  return { rows, height: rows.length * ROW + 4 };
+  const of = all.slice(0, most).map((sum) => sum.of);
+  return { of, shapes: rows, height: rows.length * ROW + 4 };
 }
 
 /** A row for each process: its depth in the tree, its lifetime, and its time by library. */
-export function processRows(view: ScopeView, width: number, most = Infinity): Rows {
+export function processRows(view: ScopeView, width: number, most = Infinity): Drawn {
   const by = new Map(sums(view, "process").map((sum) => [sum.of, sum]));
   const room = Math.max(width - NAMES - 60 - FIGURES, 40);
   const left = NAMES + 60;
@@ -261,8 +263,7 @@ export function processRows(view: ScopeView, width: number, most = Infinity): Ro
     const name = text(indent + 4, top + 11, short(called, left - indent - 12), {
       "font-size": 11,
     });
-    const threads = `${one.threads} thread${one.threads === 1 ? "" : "s"}`;
-    const figures = `${duration(sum?.ns ?? 0)}  ${threads}`;
+    const figures = `${duration(sum?.ns ?? 0)}  ${counted(one.threads, "thread")}`;
     const open = one.end === null ? "; its end was not recorded" : "";
     const said = `process ${one.number}, made by ${one.parent}: ${one.command}${open}`;
     const edge = shape("line", {
@@ -274,16 +275,16 @@ export function processRows(view: ScopeView, width: number, most = Infinity): Ro
       "stroke-dasharray": one.end === null ? "2 2" : undefined,
     });
     const drawn = [
-      ground(top, width),
+      ground(top - 2, width, ROW),
       titled(name, said),
       shape("rect", { x: left, y: top + BAR / 2, width: room, height: 1, fill: LINE }),
       ...bar(view, sum?.parts ?? [], box, sum?.ns ?? 0),
       edge,
       behind(left + room + 8, top, figures),
     ];
-    return { of: k, shape: shape("g", {}, ...drawn) };
+    return shape("g", {}, ...drawn);
   });
-  return { rows, height: rows.length * ROW + 4 };
+  return { shapes: rows, height: rows.length * ROW + 4 };
 }
 
 export function processName({ number, command }: ScopeProcess): string {
@@ -291,33 +292,36 @@ export function processName({ number, command }: ScopeProcess): string {
 }
 
 /** Number of calls from one library into another by operation, the largest first. */
-export interface Move {
+export interface Transition {
   readonly operation: number;
   readonly left: string;
   readonly to: string;
   readonly count: number;
 }
 
-export function moves(view: ScopeView): Move[] {
+export function transitionsOf(view: ScopeView): Transition[] {
   return view.operations
     .flatMap(({ transitions }, operation) => transitions.map((one) => ({ operation, ...one })))
     .sort((a, b) => b.count - a.count);
 }
 
 /** The number of calls per entry of the operation. */
-export function each({ operation, count }: Move, view: ScopeView): string {
+export function perEntry({ operation, count }: Transition, view: ScopeView): string {
   const times = view.operations[operation]!.count;
   return times ? Number((count / times).toPrecision(3)).toLocaleString("en") : "";
 }
 
 // --- tracks ---------------------------------------------------------------------------------------
 
-const TRACK = { phase: 6, operation: 15, library: 15, device: 13 } as const; // pixels
-export const LANE_NAMES = 110;
+const HEIGHTS = { phase: 6, operation: 15, library: 15, device: 13 } as const; // pixels
+const LANE_NAMES = 110;
+/** Position of the tracks, to the right of their names, and height of the time axis below them. */
+export const TRACKS_LEFT = LANE_NAMES + 12;
+export const AXIS = 20;
 
 /** One track of a thread, or a device: its position in the drawing, and its data. */
-export interface Strip {
-  readonly kind: keyof typeof TRACK;
+export interface Track {
+  readonly kind: keyof typeof HEIGHTS;
   readonly of: number; // position of the lane, or device
   readonly top: number;
   readonly height: number;
@@ -328,14 +332,14 @@ export interface Strip {
 }
 type Key = Pick<ScopeKey, "name" | "colour" | "hatch">;
 
-export interface Strips {
-  readonly strips: readonly Strip[];
+export interface Tracks {
+  readonly tracks: readonly Track[];
   readonly names: readonly { readonly said: string; readonly y: number }[];
   readonly height: number;
 }
 
 /** The tracks of a time window, from top to bottom: threads, then devices. */
-export function stripsOf(view: ScopeView, stretch: StretchView): Strips {
+export function tracksOf(view: ScopeView, stretch: StretchView): Tracks {
   const named = (all: readonly { readonly name: string; readonly colour: string }[]) =>
     all.map((one) => (one.name ? { ...one, hatch: "" } : null));
   const keys = {
@@ -344,41 +348,32 @@ export function stripsOf(view: ScopeView, stretch: StretchView): Strips {
     library: view.libraries,
     device: view.sorts,
   };
-  const [strips, names]: [Strip[], { said: string; y: number }[]] = [[], []];
+  const [tracks, names]: [Track[], { said: string; y: number }[]] = [[], []];
   let top = 0;
-  for (const { lane, tracks } of stretch.lanes) {
+  for (const { lane, tracks: parts } of stretch.lanes) {
     names.push({ said: laneName(view, lane), y: top + 18 });
-    for (const { kind, shares, spans } of tracks) {
+    for (const { kind, shares, spans } of parts) {
       if (kind === "phase" && view.phases.length < 2) continue;
-      const height = TRACK[kind];
-      strips.push({
-        kind,
-        of: lane,
-        top,
-        height,
-        shares,
-        spans,
-        operations: null,
-        keys: keys[kind],
-      });
-      top += height + 2;
+      const place = { kind, of: lane, top, height: HEIGHTS[kind] };
+      tracks.push({ ...place, shares, spans, operations: null, keys: keys[kind] });
+      top += HEIGHTS[kind] + 2;
     }
     top += 10;
   }
   for (const { device, shares, spans, operations } of stretch.devices) {
-    const [kind, height] = ["device", TRACK.device] as const;
+    const [kind, height] = ["device", HEIGHTS.device] as const;
     const one = view.devices[device]!;
     const whose = view.processes.length > 1 ? `${view.processes[one.process]!.number} ` : "";
     names.push({ said: whose + deviceName(one), y: top + 11 });
-    strips.push({ kind, of: device, top, height, shares, spans, operations, keys: keys[kind] });
+    tracks.push({ kind, of: device, top, height, shares, spans, operations, keys: keys[kind] });
     top += height + 7;
   }
-  return { strips, names, height: top };
+  return { tracks, names, height: top };
 }
 
-/** The columns of a strip as boxes by kind, from bottom to top; equal neighbours are merged. */
+/** The columns of a track as boxes by kind, from bottom to top; equal neighbours are merged. */
 export function runs(
-  { kind: track, shares, top, height }: Strip,
+  { kind: track, shares, top, height }: Track,
   left: number,
   width: number,
   wide: number,
@@ -409,34 +404,67 @@ export function runs(
   });
 }
 
-/** Threads and devices as shapes. */
-function stripShapes(
-  { strips, names }: Strips,
-  wide: number,
-  left: number,
-  width: number,
+/**
+ * Tracks with their names and the time axis: the part in the window of the scale. `chosen` tells which
+ * operations are selected; devices show their launches.
+ */
+export function tracksIn(
+  { tracks, names }: Tracks,
+  stretch: StretchView,
+  scale: Scale,
+  chosen: (operation: number) => boolean = () => false,
 ): Shape[] {
+  const { left, width, height } = scale.box;
   const look = { "text-anchor": "end", "font-size": 11 };
   const named = names.map(({ said, y }) => text(left - 8, y, short(said, LANE_NAMES), look));
-  const drawn = strips.flatMap((strip) => {
-    const { top: y, height, keys } = strip;
-    const ground = shape("rect", { x: left, y, width, height, fill: LINE, "fill-opacity": 0.5 });
-    const kinds = runs(strip, left, width, wide).flatMap((boxes, kind) => {
+  const x = (ns: number) => scale.px(ns) - left;
+  const [from, to] = [x(stretch.begin), x(stretch.end)];
+  const drawn = tracks.map((track) => {
+    const { top: y, height, keys, operations, spans } = track;
+    const ground = shape("rect", { x: 0, y, width, height, fill: LINE, "fill-opacity": 0.5 });
+    const kinds = runs(track, from, to - from, stretch.width).flatMap((boxes, kind) => {
       const key = keys[kind];
       if (!key || !boxes.length) return [];
-      const f = (x: number) => x.toFixed(1);
-      const d = boxes.map(
-        (box) => `M${f(box.left)} ${f(box.top)}h${f(box.width)}v${f(box.height)}h-${f(box.width)}z`,
-      );
-      return [shape("path", { d: d.join(""), fill: key.colour }), ...hatched(key.hatch, boxes)];
+      const of = track.kind === "operation" ? { "data-operation": kind } : {};
+      const filled = shape("path", { d: outline(boxes), fill: key.colour, ...of });
+      return [filled, ...hatched(key.hatch, boxes)];
     });
-    return [ground, ...kinds];
+    const launched = [...(operations ?? [])].flatMap((one, k) => {
+      if (one < 0 || !chosen(one)) return [];
+      const [left, right] = [x(spans.begin[k]!), x(spans.end[k]!)];
+      return [{ left, top: y, width: Math.max(right - left, 1), height }];
+    });
+    const launches = shape("path", { d: outline(launched), class: "trl-launches", fill: LIMIT });
+    const kind = { class: `trl-of-${track.kind}` };
+    return shape(
+      "g",
+      kind,
+      ground,
+      shape("g", {}, ...kinds),
+      ...(launched.length ? [launches] : []),
+    );
   });
-  return [...named, ...drawn];
+  const clipped = shape("svg", { x: left, y: 0, width, height }, ...drawn);
+  return [...named, clipped, timeBelow(scale)];
+}
+
+/** The time axis below the tracks. */
+export function timeBelow(scale: Scale): Shape {
+  return axisBelow(scale, timeAxis(...scale.x));
+}
+
+function outline(boxes: readonly Box[]): string {
+  const f = (x: number) => x.toFixed(1);
+  return boxes
+    .map(
+      ({ left, top, width, height }) =>
+        `M${f(left)} ${f(top)}h${f(width)}v${f(height)}h-${f(width)}z`,
+    )
+    .join("");
 }
 
 /** The title of the tracks. */
-export function stripsTitle({ devices }: ScopeView): string {
+export function tracksTitle({ devices }: ScopeView): string {
   const below = devices.length ? "; below, what devices ran" : "";
   return `Threads: phases, operations, libraries${below}`;
 }
@@ -451,31 +479,19 @@ export function laneName(view: ScopeView, lane: number): string {
   return view.processes.length > 1 ? `${view.processes[process]!.number} ${called}` : called;
 }
 
-/** Round times in a window with their labels. */
-export function moments(begin: number, end: number, count = 6): [number, string][] {
-  const size = end - begin >= 2e9 ? 1e9 : end - begin >= 2e6 ? 1e6 : end - begin >= 2e3 ? 1e3 : 1;
-  const unit = { 1e9: "s", 1e6: "ms", 1e3: "µs", 1: "ns" }[size]!;
-  const found = ticks(begin / size, end / size, count);
-  return found.map((at) => [
-    at * size,
-    `${Number(at.toPrecision(12)).toLocaleString("en")} ${unit}`,
-  ]);
-}
-
 /** The view as a picture. */
 export function scope(view: ScopeView): string {
   const [width, left] = [780, 16];
   const shapes: Shape[] = [];
-  const threads = `${view.lanes.length} thread${view.lanes.length === 1 ? "" : "s"}`;
-  const head = `${duration(view.total)} of ${threads}, ${duration(view.end)} from begin to end`;
+  const head = `${totalOf(view)}, ${duration(view.end)} from begin to end`;
   let y = 22;
   shapes.push(text(left, y, view.total ? head : "nothing was recorded", { "font-weight": 600 }));
-  const keys = legend(view, left + 2, (y += 22), width - 2 * left);
-  shapes.push(...keys.rows.map((row) => row.shape));
-  y += keys.height - 4;
-  const placed = (rows: Rows) => {
+  const keys = legend(keysOf(view), left + 2, (y += 12), width - 2 * left);
+  shapes.push(...keys.shapes);
+  y += keys.height + 6;
+  const placed = (rows: Drawn) => {
     const moved = { transform: `translate(${left} ${y})` };
-    shapes.push(shape("g", moved, ...rows.rows.map((row) => row.shape)));
+    shapes.push(shape("g", moved, ...rows.shapes));
     y += rows.height;
   };
   const title = (said: string) => {
@@ -491,17 +507,17 @@ export function scope(view: ScopeView): string {
     more(view.processes.length - 16, "process", "processes");
   }
   const operations = operationRows(view, ALL, width - 2 * left, 20);
-  if (operations.rows.length) {
+  if (operations.shapes.length) {
     title("operations");
     placed(operations);
     more(sums(view, "operation").length - 20, "operation");
   }
-  const most = moves(view).slice(0, 8);
+  const most = transitionsOf(view).slice(0, 8);
   if (most.length) {
     title("transitions");
     for (const move of most) {
       const name = short(nameOf(view.operations[move.operation]!), NAMES - 8);
-      const often = each(move, view);
+      const often = perEntry(move, view);
       const said = `${move.left} → ${move.to}: ${move.count.toLocaleString("en")}`;
       shapes.push(
         text(left + NAMES - 8, (y += 13), name, { "text-anchor": "end", "font-size": 11 }),
@@ -509,24 +525,22 @@ export function scope(view: ScopeView): string {
       );
       y += 3;
     }
-    more(moves(view).length - 8, "kind");
+    more(transitionsOf(view).length - 8, "kind");
   }
   const { overview } = view;
   if (overview.lanes.length) {
-    title(stripsTitle(view));
-    const at = LANE_NAMES + 12;
-    const wide = width - 2 * left - at;
-    const strips = stripsOf(view, overview);
-    const drawn = stripShapes(strips, overview.width, at, wide);
-    const foot = strips.height;
-    for (const [ns, said] of moments(overview.begin, overview.end)) {
-      const x = at + (wide * (ns - overview.begin)) / (overview.end - overview.begin);
-      drawn.push(shape("line", { x1: x, x2: x, y1: foot - 3, y2: foot, stroke: SOFT }));
-      const where = { "text-anchor": x > at + wide - 30 ? "end" : "middle", fill: SOFT };
-      drawn.push(text(x, foot + 12, said, { ...where, "font-size": 10 }));
-    }
+    title(tracksTitle(view));
+    const tracks = tracksOf(view, overview);
+    const box = {
+      left: TRACKS_LEFT,
+      top: 0,
+      width: width - 2 * left - TRACKS_LEFT,
+      height: tracks.height,
+    };
+    const scale = new Scale(box, [overview.begin, overview.end], [0, 1]);
+    const drawn = tracksIn(tracks, overview, scale);
     shapes.push(shape("g", { transform: `translate(${left} ${y})` }, ...drawn));
-    y += foot + 16;
+    y += tracks.height + AXIS;
     more(view.lanes.length - overview.lanes.length, "thread");
     more(view.devices.length - overview.devices.length, "device");
   }

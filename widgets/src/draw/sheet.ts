@@ -1,9 +1,11 @@
 // Pictures as text: shapes on a background, arranged pictures, and lines of text.
 import { INK, PAPER, themed, unthemed } from "./looks";
+import type { Box } from "../shared/plot";
 import { type Shape, shape, written } from "./shapes";
 
 const LINE = 17; // pixels of a line of text
 const GLYPH = 7.25; // pixels of a monospaced character
+export const SMALL_GLYPH = 6.2; // pixels of a character in 11 pixels, on average
 const MONO = "ui-monospace, Menlo, Consolas, monospace";
 
 /** A picture on a background. */
@@ -49,6 +51,50 @@ export function page(
 /** A short text; in `INK` unless a colour is given. */
 export function text(x: number, y: number, said: string, more: Shape["attributes"] = {}): Shape {
   return shape("text", { x, y, fill: INK, ...more }, said);
+}
+
+/** A text that fits into a number of pixels. */
+export function short(said: string, pixels: number, glyph = SMALL_GLYPH): string {
+  const most = Math.max(Math.floor(pixels / glyph), 2);
+  return said.length > most ? `${said.slice(0, most - 1)}…` : said;
+}
+
+/** An entry of a legend: its text, and its key in a box. */
+export interface Entry {
+  readonly name: string;
+  readonly key: (box: Box) => readonly Shape[];
+}
+
+/** Shapes with their common height in pixels. */
+export interface Drawn {
+  readonly shapes: readonly Shape[];
+  readonly height: number;
+}
+
+/** A legend in rows of a width. */
+export function legend(entries: readonly Entry[], x: number, y: number, width: number): Drawn {
+  let [left, top] = [x, y];
+  const shapes = entries.map(({ name, key }) => {
+    const wide = 20 + SMALL_GLYPH * name.length;
+    if (left > x && left + wide > x + width) [left, top] = [x, top + 18];
+    const box = { left, top, width: 14, height: 11 };
+    left += wide + 14;
+    return shape("g", {}, ...key(box), text(box.left + 19, top + 10, name, { "font-size": 11 }));
+  });
+  return { shapes, height: top + 18 - y };
+}
+
+/** The clickable area of a row, over its whole width. */
+export function ground(y: number, width: number, height: number): Shape {
+  return shape("rect", {
+    x: 0,
+    y,
+    width,
+    height,
+    fill: PAPER,
+    "fill-opacity": 0,
+    class: "trl-hit",
+  });
 }
 
 /** A part of a line of text with its colour. */

@@ -1,22 +1,26 @@
 // Runs of a kernel stream: a track for each stream, with the slots of the window below, on a common time axis.
-import { counted } from "../shared/plot";
+import { axisBelow, type Box, colour, counted, Scale, timeAxis } from "../shared/plot";
 import type { StreamLaunch, StreamRun, StreamView } from "../models";
 import { INK, LINE, PAPER, SOFT } from "./looks";
-import { sheet, text } from "./sheet";
+import { type Drawn, type Entry, legend, sheet, short, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 
 const LANE = 18; // pixels of a stream
 const SLOT = 9; // pixels of a slot
 const HEAD = 24;
-const LEFT = 78;
+const LEFT_MARGIN = 12;
+const LEFT = 78; // of the time axes
 const MOST_SLOTS = 32;
 const MOST_NAMES = 14; // names in the legend
-const COLOURS = ["#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#0072b2", "#d55e00"];
+const RIGHT = 12;
+const AXIS = 24; // pixels of a time axis
+const NS = 1000; // nanoseconds of a microsecond
 
-/** The selected kernels, and the moment shown. */
-export interface Chosen {
-  readonly kernels?: readonly number[];
+/** The selected kernels, the moment shown, and the visible part of the time axis in µs. */
+export interface Shown {
+  readonly kernels?: ReadonlySet<number>;
   readonly at?: number;
+  readonly range?: readonly [number, number];
 }
 
 /** The state of a kernel at a moment. */
@@ -47,136 +51,141 @@ export function headed(run: StreamRun): string {
   return `${run.how}: ${counted(run.streams, "stream")}${window}, ${us} µs, utilization ${run.utilization.toFixed(2)}${more}`;
 }
 
-function told(one: StreamLaunch): string {
+/** A kernel in words. */
+export function textOf(one: StreamLaunch): string {
   const after = one.upstream.length ? `, after ${one.upstream.join(", ")}` : "";
   const took = Math.round(one.ended - one.started).toLocaleString("en");
   return `${one.kernel} ${one.name}${one.line ? ` at ${one.line}` : ""}: ${took} µs${after}`;
 }
 
-/** All runs, starting at a height, in a number of pixels; elements of kernels have `data-kernel`. */
-export function runs(
-  view: StreamView,
-  width: number,
-  chosen: Chosen = {},
-): { shapes: Shape[]; height: number } {
-  const most = Math.max(1, ...view.runs.map((run) => run.us));
-  const scale = Math.max(width - LEFT - 12, 40) / most;
-  const names = [...new Set(view.runs.flatMap((run) => run.launches.map((one) => one.name)))];
-  const colour = (name: string) => COLOURS[names.indexOf(name) % COLOURS.length]!;
-  let height = 0;
-  const shapes: Shape[] = [];
-  for (const run of view.runs) {
-    const drawn = one(run, height, scale, width, colour, chosen);
-    shapes.push(...drawn.shapes);
-    height = drawn.height;
-  }
-  const drawn = legend(
-    names.map((name) => [name, colour(name)] as const),
-    height,
-    width,
-  );
-  return { shapes: [...shapes, ...drawn.shapes], height: drawn.height };
+/** The duration of the longest run in µs. */
+export function lengthOf(view: StreamView): number {
+  return Math.max(1, ...view.runs.map((run) => run.us));
 }
 
-/** The names of kernels by colour, in rows, and the meaning of pale and outlined blocks. */
-function legend(
-  names: readonly (readonly [string, string])[],
-  top: number,
-  width: number,
-): { shapes: Shape[]; height: number } {
-  const shown = names.slice(0, MOST_NAMES).map(([name, fill]) => ({ name, fill, pale: false }));
-  const left = names.length - shown.length;
-  const said = left
-    ? [{ name: `and ${counted(left, "name")} more`, fill: "none", pale: false }]
-    : [];
-  const pale = { name: "pale: waits in the window", fill: SOFT, pale: true };
-  const outlined = { name: "outlined: chosen", fill: PAPER, pale: false };
-  const dashed = { name: "dashed: ran before the chosen", fill: PAPER, pale: false };
-  const shapes: Shape[] = [];
-  let [x, y] = [12, top + 6];
-  for (const { name, fill, pale: isPale } of [...shown, ...said, pale, outlined, dashed]) {
-    const short = name.length > 34 ? `${name.slice(0, 33)}…` : name;
-    const wide = 24 + 6.2 * short.length;
-    if (x > 12 && x + wide > width - 12) [x, y] = [12, y + 16];
-    const look = { fill, "fill-opacity": isPale ? 0.35 : 1, stroke: fill === PAPER ? INK : "none" };
-    shapes.push(shape("rect", { x, y, width: 10, height: 10, ...look }));
-    shapes.push(text(x + 14, y + 9, short, { "font-size": 10, fill: SOFT }));
-    x += wide;
-  }
-  return { shapes, height: y + 22 };
+/** The plot area of the runs' time axes, `height` pixels high. */
+export function scaleOf(view: StreamView, width: number, height: number, shown: Shown = {}): Scale {
+  const box = { left: LEFT, top: 0, width: Math.max(width - LEFT - RIGHT, 40), height };
+  return new Scale(box, shown.range ?? [0, lengthOf(view)], [0, 1]);
+}
+
+/** All runs below each other in a number of pixels; elements of kernels have `data-kernel`. */
+export function runs(view: StreamView, width: number, shown: Shown = {}): Drawn {
+  const names = [...new Set(view.runs.flatMap((run) => run.launches.map(({ name }) => name)))];
+  const fill = (name: string) => colour(names.indexOf(name));
+  let height = 0;
+  const shapes = view.runs.flatMap((run) => {
+    const drawn = one(run, height, scaleOf(view, width, 0, shown), fill, shown);
+    height = drawn.height;
+    return drawn.shapes;
+  });
+  const keys = legend(keysOf(names, fill), LEFT_MARGIN, height + 6, width - 2 * LEFT_MARGIN);
+  return { shapes: [...shapes, ...keys.shapes], height: height + keys.height + 10 };
+}
+
+/** The names of kernels by colour, and the meaning of pale and outlined blocks. */
+function keysOf(names: readonly string[], fill: (name: string) => string): Entry[] {
+  const entry = (name: string, look: Shape["attributes"]): Entry => ({
+    name: short(name, 210),
+    key: ({ left: x, top: y, ...size }) => [shape("rect", { x, y, ...size, ...look })],
+  });
+  const left = names.length - MOST_NAMES;
+  return [
+    ...names.slice(0, MOST_NAMES).map((name) => entry(name, { fill: fill(name) })),
+    ...(left > 0 ? [entry(`and ${counted(left, "name")} more`, { fill: "none" })] : []),
+    entry("pale: waits in the window", { fill: SOFT, "fill-opacity": 0.35 }),
+    entry("outlined: selected", { fill: PAPER, stroke: INK }),
+    entry("dashed: read by the selected", { fill: PAPER, stroke: INK, "stroke-dasharray": "2 1" }),
+  ];
 }
 
 function one(
   run: StreamRun,
   top: number,
-  scale: number,
-  width: number,
-  colour: (name: string) => string,
-  chosen: Chosen,
-): { shapes: Shape[]; height: number } {
-  const lanes = top + HEAD;
-  const shapes: Shape[] = [text(12, top + 16, headed(run), { "font-weight": 600 })];
-  const row = (y: number, high: number, said: string) => [
-    text(12, y + high - 3, said, { "font-size": Math.min(11, high), fill: SOFT }),
-    shape("rect", {
-      x: LEFT,
-      y,
-      width: width - LEFT - 12,
-      height: high - 2,
-      fill: PAPER,
-      stroke: LINE,
-    }),
+  scale: Scale,
+  fill: (name: string) => string,
+  shown: Shown,
+): Drawn {
+  const { left, width } = scale.box;
+  const first = top + HEAD;
+  const streams = 1 + Math.max(run.streams - 1, ...run.launches.map(({ lane }) => lane));
+  const used = 1 + Math.max(-1, ...run.launches.map(({ slot }) => slot));
+  const slots = Math.min(run.size, MOST_SLOTS, used);
+  const slotsTop = first + streams * LANE + 4;
+  const end = slotsTop + slots * SLOT;
+  const rows = [
+    ...Array.from({ length: streams }, (_, k) => [first + k * LANE, LANE, `stream ${k}`] as const),
+    ...Array.from({ length: slots }, (_, k) => [slotsTop + k * SLOT, SLOT, `slot ${k}`] as const),
   ];
-  const streams = 1 + Math.max(run.streams - 1, ...run.launches.map((l) => l.lane));
-  for (let k = 0; k < streams; k++) shapes.push(...row(lanes + k * LANE, LANE, `stream ${k}`));
-  const count = Math.min(
-    run.size,
-    MOST_SLOTS,
-    1 + Math.max(-1, ...run.launches.map((l) => l.slot)),
+  const named = rows.map(([y, high, name]) =>
+    text(LEFT_MARGIN, y + high - 3, name, { "font-size": Math.min(11, high), fill: SOFT }),
   );
-  const slots = lanes + streams * LANE + 4;
-  for (let k = 0; k < count; k++) shapes.push(...row(slots + k * SLOT, SLOT, `slot ${k}`));
-  const at = (us: number) => LEFT + us * scale;
-  const picked = new Set(chosen.kernels);
+  const grounds = rows.map(([y, high]) => {
+    const place = { x: left, y, width, height: high - 2 };
+    return shape("rect", { ...place, fill: PAPER, stroke: LINE });
+  });
   const upstream = new Set(
-    run.launches.filter((l) => picked.has(l.kernel)).flatMap((l) => l.upstream),
+    run.launches.filter(({ kernel }) => shown.kernels?.has(kernel)).flatMap((l) => l.upstream),
   );
   const block = (
-    l: StreamLaunch,
+    launch: StreamLaunch,
     from: number,
     to: number,
     y: number,
-    high: number,
-    pale: boolean,
+    row: number,
+    pale = false,
   ) => {
-    const isChosen = picked.has(l.kernel);
-    const stroke = isChosen || upstream.has(l.kernel) ? INK : "none";
-    const look = { fill: colour(l.name), "fill-opacity": pale ? 0.35 : 1, stroke };
-    const dashes = upstream.has(l.kernel) && !isChosen ? "2 1" : undefined;
-    const place = { x: at(from), y, width: Math.max((to - from) * scale, 0.6), height: high };
-    const more = { "data-kernel": l.kernel, "stroke-dasharray": dashes, class: "trl-kernel" };
-    return titled(shape("rect", { ...place, ...look, ...more }), told(l));
+    const isSelected = !!shown.kernels?.has(launch.kernel);
+    const isUpstream = upstream.has(launch.kernel) && !isSelected;
+    const x = scale.px(from);
+    const place = {
+      x: x - left,
+      y: y - first,
+      width: Math.max(scale.px(to) - x, 0.6),
+      height: row - 2,
+    };
+    const look = {
+      fill: fill(launch.name),
+      "fill-opacity": pale ? 0.35 : 1,
+      stroke: isSelected || isUpstream ? INK : "none",
+      "stroke-dasharray": isUpstream ? "2 1" : undefined,
+    };
+    const found = shape("rect", {
+      ...place,
+      ...look,
+      "data-kernel": launch.kernel,
+      class: "trl-kernel",
+    });
+    return titled(found, textOf(launch));
   };
-  for (const l of run.launches) {
-    shapes.push(block(l, l.started, l.ended, lanes + l.lane * LANE, LANE - 2, false));
-    if (l.slot >= 0 && l.slot < count) {
-      const y = slots + l.slot * SLOT;
-      shapes.push(block(l, l.entered, l.started, y, SLOT - 2, true));
-      shapes.push(block(l, l.started, l.ended, y, SLOT - 2, false));
-    }
+  const blocks = run.launches.flatMap((launch) => {
+    const { lane, slot, entered, started, ended } = launch;
+    const y = slotsTop + slot * SLOT;
+    const inSlot =
+      slot >= 0 && slot < slots
+        ? [block(launch, entered, started, y, SLOT, true), block(launch, started, ended, y, SLOT)]
+        : [];
+    return [block(launch, started, ended, first + lane * LANE, LANE), ...inSlot];
+  });
+  if (shown.at !== undefined && shown.at <= run.us) {
+    const x = scale.px(shown.at) - left;
+    const look = { class: "trl-moment", stroke: INK, "stroke-width": 1.2 };
+    blocks.push(shape("line", { x1: x, x2: x, y1: 0, y2: end - first, ...look }));
   }
-  const end = slots + count * SLOT;
-  if (chosen.at !== undefined && chosen.at <= run.us) {
-    const [x1, x2] = [at(chosen.at), at(chosen.at)];
-    shapes.push(shape("line", { x1, x2, y1: lanes, y2: end, stroke: INK, "stroke-width": 1.2 }));
-  }
-  return { shapes, height: end + 10 };
+  const clip = { x: left, y: first, width, height: end - first };
+  const box: Box = { left, top: first, width, height: end - first };
+  const [begin, until] = scale.x.map((us) => us * NS) as [number, number];
+  const axis = axisBelow(new Scale(box, [begin, until], [0, 1]), timeAxis(begin, until));
+  const head = text(LEFT_MARGIN, top + 16, headed(run), { "font-weight": 600 });
+  const shapes = [head, ...named, ...grounds, shape("svg", clip, ...blocks), axis];
+  return { shapes, height: end + AXIS };
 }
 
 /** The view as a separate picture. */
 export function streams(view: StreamView, width = 760): string {
   const { shapes, height } = runs(view, width);
-  const named = view.name ? [text(12, 18, view.name, { "font-weight": 600 })] : [];
-  const moved = shape("g", { transform: `translate(0 ${view.name ? 24 : 4})` }, ...shapes);
-  return sheet(width, height + (view.name ? 24 : 4), view.name || "a stream", [...named, moved]);
+  const named = view.name ? [text(LEFT_MARGIN, 18, view.name, { "font-weight": 600 })] : [];
+  const top = view.name ? 24 : 4;
+  const moved = shape("g", { transform: `translate(0 ${top})` }, ...shapes);
+  return sheet(width, height + top, view.name || "a stream", [...named, moved]);
 }

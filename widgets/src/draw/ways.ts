@@ -2,7 +2,7 @@
 import type { WayRow, WaysView } from "../models";
 import { INK, LINE, PAPER, SOFT } from "./looks";
 import { counted } from "../shared/plot";
-import { sheet, text } from "./sheet";
+import { type Drawn, ground, sheet, short, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 
 const ROW = 34; // pixels of a row with a bar
@@ -14,15 +14,14 @@ const [CHOSEN, OTHER] = ["#0072b2", "#56b4e9"];
 
 /** Format steps per second with a readable unit. */
 export function perSecond(steps: number): string {
-  const units: readonly [number, string][] = [
+  const units = [
     [1e9, " G"],
     [1e6, " M"],
     [1e3, " k"],
-  ];
-  for (const [size, unit] of units) {
-    if (steps >= size) return `${Number((steps / size).toPrecision(3))}${unit}`;
-  }
-  return String(Number(steps.toPrecision(3)));
+    [0, ""],
+  ] as const;
+  const [size, unit] = units.find(([size]) => steps >= size)!;
+  return `${Number((steps / (size || 1)).toPrecision(3))}${unit}`;
 }
 
 const count = (n: number | null, one: string, many: string) =>
@@ -46,14 +45,15 @@ export function took(row: WayRow): string {
 }
 
 /** The rows, starting at a height, in a number of pixels. */
-export function bars(view: WaysView, width: number): { shapes: Shape[]; height: number } {
+export function bars(view: WaysView, width: number): Drawn {
   const most = Math.max(...view.rows.map(({ speed }) => speed?.greatest ?? 0), 1);
   const wide = Math.max(width - 2 * LEFT, 60);
   let height = 0;
   const shapes = view.rows.map((row) => {
-    const drawn = shape("g", {}, ...bar(row, height, wide, wide / most, width));
-    height += row.speed ? ROW : BARE;
-    return titled(drawn, took(row));
+    const high = row.speed ? ROW : BARE;
+    const drawn = [...bar(row, height, wide, wide / most, width), ground(height, width, high)];
+    height += high;
+    return titled(shape("g", {}, ...drawn), took(row));
   });
   return { shapes, height: height + 4 };
 }
@@ -63,10 +63,11 @@ function bar(row: WayRow, top: number, wide: number, scale: number, width: numbe
   const mark = row.is_chosen ? "✓ " : "";
   const name = `${mark}${row.name}`;
   const said = told(row);
-  const room = Math.max(Math.floor((width - 2 * LEFT) / GLYPH) - name.length - 2, 8);
+  const after = GLYPH * (name.length + 2);
+  const room = Math.max(width - 2 * LEFT - after, 8 * GLYPH);
   const head = [
     text(LEFT, top + 12, name, { "font-weight": bold }),
-    text(LEFT + GLYPH * (name.length + 2), top + 12, short(said, room), {
+    text(LEFT + after, top + 12, short(said, room, GLYPH), {
       "font-size": 11,
       fill: row.speed ? INK : SOFT,
     }),
@@ -87,10 +88,6 @@ function bar(row: WayRow, top: number, wide: number, scale: number, width: numbe
     line(at(least), at(least), y + 2, y + BAR - 2),
     line(at(greatest), at(greatest), y + 2, y + BAR - 2),
   ];
-}
-
-function short(said: string, most: number): string {
-  return said.length > most ? `${said.slice(0, most - 1)}…` : said;
 }
 
 /** Wrap words to lines of a maximal number of characters. */

@@ -1,37 +1,49 @@
 // Assignment pane: a slider for each parameter, a cell for each assignment, and the terms of one of them.
-import { draw } from "../draw/draw";
+import { told } from "../draw/sheet";
 import { perSecond } from "../draw/ways";
 import css from "./mapping.css";
-import { html } from "../shared/markup";
+import { html, row, table } from "../shared/markup";
 import type { MappingCell, MappingView } from "../models";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
+import type { SearchField } from "../shared/search_field";
 import type { Selection } from "../shared/selection";
 
-/** State that the page may write: positions of sliders, and the selected assignment. */
-export interface Chosen {
-  move(at: readonly number[]): void;
-  choose(cell: readonly string[]): void;
-}
-
+const MOST_LINES = 120; // of a picture
+const NONE = new Set<number>();
 const ms = (seconds: number) => `${Number((seconds * 1e3).toPrecision(4))} ms`;
 
+interface Slider {
+  readonly input: HTMLInputElement;
+  readonly value: HTMLOutputElement;
+}
+
+/** The ids of the selection are positions of cells; without one, the fastest assignment is shown. */
 export class MappingPane extends Panel<MappingView> {
   #model: MappingView | null = null;
-  #cell: readonly string[] = [];
+  #settings: Slider[] = [];
+  #buttons: HTMLButtonElement[] = []; // one per cell
   #sliders = html("div", { class: "trl-sliders" });
   #status = html("output", { class: "trl-told", role: "status" });
-  #grid = html("table", { class: "trl-grid" });
-  #terms = html("table", { class: "trl-terms" });
+  #corner = html("th", {}, "learner \\ replay");
+  #grid = html("div", { class: "trl-grid" });
+  #terms = html("div", { class: "trl-terms" });
+  #search: SearchField;
 
+  /** `move` receives the positions of the sliders. */
   constructor(
     host: HTMLElement,
     selection: Selection,
     send: Send,
-    readonly chosen: Chosen,
+    private readonly move: (at: number[]) => void,
   ) {
     super(host, selection, send, "mapping", "Which primitive runs where", css);
     this.offerPictures();
+    this.#search = this.offerSearch("find an assignment", {
+      items: () => (this.#model?.cells ?? []).map((one, k) => [k, placeOf(one)]),
+      mark: () => this.markItems("cell", NONE),
+      go: (k) => this.selection.choose([k]),
+    });
     this.body.append(this.#sliders, this.#status, this.#grid, this.#terms);
   }
 
@@ -39,118 +51,97 @@ export class MappingPane extends Panel<MappingView> {
     this.#model = model;
     this.note.textContent = model.formula;
     this.#status.textContent = model.told;
-    if (this.#sliders.childElementCount !== 2 * model.settings.length) this.#begin(model);
+    if (this.#settings.length !== model.settings.length) this.#makeSliders(model);
     model.settings.forEach(({ at, values }, k) => {
-      const [label, value] = [...this.#sliders.children].slice(2 * k);
-      const slider = label!.querySelector("input")!;
-      slider.valueAsNumber = at;
-      slider.setAttribute("aria-valuetext", values[at]!);
-      value!.textContent = values[at]!;
+      const { input, value } = this.#settings[k]!;
+      input.valueAsNumber = at;
+      input.setAttribute("aria-valuetext", values[at]!);
+      value.textContent = values[at]!;
     });
-    this.#paint();
+    this.#drawGrid(model);
+    this.#search.refresh();
+    this.select();
   }
 
-  /** Show the terms of an assignment, by its devices; without devices, of the fastest one. */
-  choose(cell: readonly string[]): void {
-    this.#cell = cell;
-    this.#paint();
+  override select(): void {
+    const model = this.#model;
+    if (!model) return;
+    const [selected] = this.selection.ids;
+    const shown = model.cells[selected ?? -1] ?? model.cells.find((one) => one.is_chosen)!;
+    model.cells.forEach((one, k) =>
+      this.#buttons[k]!.setAttribute("aria-pressed", String(one === shown)),
+    );
+    this.#terms.replaceChildren(termsOf(shown, model));
   }
 
   override picture(): string | null {
-    return this.#model && draw({ view: "text" }, this.#model.text);
+    return this.#model && told(this.#model.text, MOST_LINES);
   }
 
-  protected override leave(): void {
-    this.#go([]);
-  }
-
-  #begin(model: MappingView): void {
+  #makeSliders(model: MappingView): void {
+    this.#settings = model.settings.map(({ name, values }, k) => {
+      const last = values.length - 1;
+      const input = html("input", { type: "range", min: 0, max: last, "aria-label": name });
+      input.addEventListener("input", () => {
+        const at = this.#model!.settings.map((one) => one.at);
+        at[k] = input.valueAsNumber;
+        this.move(at);
+      });
+      return { input, value: html("output") };
+    });
     this.#sliders.replaceChildren(
-      ...model.settings.flatMap(({ name, values }, k) => {
-        const slider = html("input", {
-          type: "range",
-          min: 0,
-          max: values.length - 1,
-          "aria-label": name,
-        });
-        slider.addEventListener("input", () => {
-          const at = this.#model!.settings.map((one) => one.at);
-          at[k] = slider.valueAsNumber;
-          this.chosen.move(at);
-        });
-        return [html("label", {}, name, slider), html("output", {})];
-      }),
+      ...this.#settings.flatMap(({ input, value }, k) => [
+        html("label", {}, model.settings[k]!.name, input),
+        value,
+      ]),
     );
   }
 
-  #go(cell: readonly string[]): void {
-    this.choose(cell);
-    this.chosen.choose(cell);
+  /** A row for each device of the learner, a column for each of the replay manager. */
+  #drawGrid({ cells, devices }: MappingView): void {
+    const focused = this.#buttons.findIndex((one) => one.matches(":focus"));
+    const greatest = cells.find((one) => one.is_chosen)!.speed ?? 1;
+    this.#buttons = cells.map((one, k) => this.#button(one, k, greatest));
+    const rows = devices.map((learner) =>
+      row({}, learner, ...this.#buttons.filter((_, k) => cells[k]!.learner === learner)),
+    );
+    this.#grid.replaceChildren(table([this.#corner, ...devices], html("tbody", {}, ...rows)));
+    this.#buttons[focused]?.focus();
   }
 
-  #paint(): void {
-    const model = this.#model;
-    if (!model) return;
-    const best = model.cells.find((one) => one.is_chosen)!;
-    const [manager = best.manager, learner = best.learner] = this.#cell;
-    const shown = model.cells.find((one) => one.manager === manager && one.learner === learner);
-    const most = best.speed ?? 1;
-    const head = model.devices.map((name) => html("th", { scope: "col" }, name));
-    const rows = model.devices.map((name) =>
-      html(
-        "tr",
-        {},
-        html("th", { scope: "row" }, name),
-        ...model.cells
-          .filter((one) => one.learner === name)
-          .map((one) => html("td", {}, this.#button(one, one === shown, most))),
-      ),
-    );
-    const corner = html("th", {}, "learner \\ replay");
-    const focused = this.#grid.contains(this.#root().activeElement);
-    this.#grid.replaceChildren(
-      html("thead", {}, html("tr", {}, corner, ...head)),
-      html("tbody", {}, ...rows),
-    );
-    if (focused) this.#grid.querySelector<HTMLElement>("[aria-pressed=true]")?.focus();
-    if (shown) this.#terms.replaceChildren(...told(shown, model));
-  }
-
-  #root(): Document | ShadowRoot {
-    return this.root.getRootNode() as Document | ShadowRoot;
-  }
-
-  #button(cell: MappingCell, pressed: boolean, most: number): HTMLButtonElement {
-    const said = cell.speed === null ? "–" : `${perSecond(cell.speed)}/s`;
-    const button = html(
-      "button",
-      {
-        class: cell.is_modelled ? "trl-modelled" : undefined,
-        style: `--share: ${(cell.speed ?? 0) / most}`,
-        "aria-pressed": String(pressed),
-        "aria-label": `replay on ${cell.manager}, learner on ${cell.learner}: ${cell.why_not || said}`,
-      },
-      `${cell.is_chosen ? "★ " : ""}${said}`,
-    );
-    button.addEventListener("click", () => this.#go([cell.manager, cell.learner]));
+  #button(cell: MappingCell, k: number, greatest: number): HTMLButtonElement {
+    const { is_modelled, is_chosen, speed, why_not } = cell;
+    const text = speed === null ? "–" : `${perSecond(speed)}/s`;
+    const look = {
+      class: is_modelled ? "trl-modelled" : undefined,
+      style: `--share: ${(speed ?? 0) / greatest}`,
+      "data-cell": k,
+      "aria-label": `${placeOf(cell)}: ${why_not || text}`,
+    };
+    const button = html("button", look, `${is_chosen ? "★ " : ""}${text}`);
+    button.addEventListener("click", () => this.selection.choose([k]));
     return button;
   }
 }
 
-/** The terms of an iteration as rows of a table. */
-function told(cell: MappingCell, model: MappingView): HTMLElement[] {
-  const where = `replay on ${cell.manager}, learner on ${cell.learner}`;
-  const title = html("caption", {}, cell.is_modelled ? `${where} (modelled)` : where);
-  const row = (name: string, value: string, of?: string) =>
-    html("tr", { class: of }, html("th", { scope: "row" }, name), html("td", {}, value));
-  if (cell.seconds === null) return [title, html("tbody", {}, row("cannot be", cell.why_not))];
+function placeOf({ manager, learner }: MappingCell): string {
+  return `replay on ${manager}, learner on ${learner}`;
+}
+
+/** The terms of an iteration as a table. */
+function termsOf(cell: MappingCell, model: MappingView): HTMLElement {
+  const caption = html("caption", {}, placeOf(cell) + (cell.is_modelled ? " (modelled)" : ""));
+  const shown = (...rows: HTMLElement[]) => table([], html("tbody", {}, ...rows), {}, caption);
+  if (cell.seconds === null) return shown(row({}, "cannot be", cell.why_not));
   const terms = cell.terms.map(({ name, seconds, counts }) =>
-    row(name, ms(seconds) + (counts ? "" : ", beside"), counts ? undefined : "trl-beside"),
+    counts
+      ? row({}, name, ms(seconds))
+      : row({ class: "trl-beside" }, name, `${ms(seconds)}, beside`),
   );
   const speed = `${Math.round(cell.speed!).toLocaleString("en")} rows a second`;
-  const total = row("T", `${ms(cell.seconds)}, ${speed}`, "trl-total");
+  const total = row({ class: "trl-total" }, "T", `${ms(cell.seconds)}, ${speed}`);
   const places = model.traffic.map(({ name, seconds, counts }) =>
-    row(`experience on ${name}`, ms(seconds) + (counts ? ", chosen" : "")),
+    row({}, `experience on ${name}`, ms(seconds) + (counts ? ", chosen" : "")),
   );
-  return [title, html("tbody", {}, ...terms, total, ...(cell.is_chosen ? places : []))];
+  return shown(...terms, total, ...(cell.is_chosen ? places : []));
 }

@@ -5,7 +5,8 @@ import { html, type Child } from "../shared/markup";
 import type { OutlineLine, OutlineView } from "../models";
 import css from "./outline.css";
 import type { Send } from "../shared/pane";
-import { bytes, counted, seconds } from "../shared/plot";
+import { bytes, seconds } from "../shared/plot";
+import type { SearchField } from "../shared/search_field";
 import type { Selection } from "../shared/selection";
 import { TreePane } from "../shared/tree";
 
@@ -17,8 +18,7 @@ export interface DetailModel extends OutlineView {
 export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
   #model: OutlineView | null = null;
   #details = new Map<string, readonly OutlineLine[]>(); // by name; empty while requested
-  #asked = -1;
-  #find = html("input", { type: "search", placeholder: "find", "aria-label": "find in the text" });
+  readonly #search: SearchField;
 
   constructor(
     host: HTMLElement,
@@ -28,10 +28,13 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
     title = "Stage",
   ) {
     super(host, selection, send, name, title, css);
-    this.tools.prepend(this.#find);
-    this.#find.addEventListener("input", () => this.#seek(0));
-    this.#find.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") this.#seek(event.shiftKey ? -1 : 1);
+    this.#search = this.offerSearch("find in the text", {
+      items: () => this.lines.map(({ text }, k) => [k, text]),
+      mark: () => {
+        const { hits } = this.#search;
+        this.rows.forEach((row, k) => row.classList.toggle("trl-found", !!hits?.has(k)));
+      },
+      go: (k) => this.go(k),
     });
   }
 
@@ -86,7 +89,7 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
       return [line, ...more.map((one) => ({ ...one, depth: one.depth + line.depth + 1 }))];
     });
     this.fill(lines);
-    this.#seek(0);
+    this.#search.refresh();
   }
 
   override picture(): string | null {
@@ -117,18 +120,6 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
       const attributes = { class: "trl-figure", style: `--share: ${share}`, title: shown && name };
       return html("span", attributes, shown);
     });
-  }
-
-  #seek(by: number): void {
-    const wanted = this.#find.value.toLowerCase();
-    const hits = this.lines.flatMap(({ text }, k) =>
-      wanted && text.toLowerCase().includes(wanted) ? [k] : [],
-    );
-    this.rows.forEach((row, k) => row.classList.toggle("trl-found", hits.includes(k)));
-    const at = hits.indexOf(this.#asked);
-    if (by) this.#asked = hits.at((Math.max(at, by > 0 ? -1 : 0) + by) % hits.length) ?? -1;
-    if (by && this.#asked >= 0) this.go(this.#asked);
-    this.note.textContent = wanted ? counted(hits.length, "line") : "";
   }
 }
 

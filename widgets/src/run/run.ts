@@ -1,14 +1,14 @@
 // Run pane: controls, figures, learning curves, and live bytes compared with the prediction.
-import uPlot from "uplot";
-import sheet from "uplot/dist/uPlot.min.css";
 import { aligned } from "./aligned";
 import type { Numbers } from "../shared/buffers";
-import { DASHES } from "../draw/charts";
-import { draw } from "../draw/draw";
+import { run } from "../draw/charts";
+import { saved } from "../draw/sheet";
+import { LineChart } from "../shared/line_chart";
 import { html } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
-import { bytes, colour, counted } from "../shared/plot";
+import { bytes, counted } from "../shared/plot";
+import type { SearchField } from "../shared/search_field";
 import { term } from "../shared/terms";
 import css from "./run.css";
 import type { Selection } from "../shared/selection";
@@ -23,8 +23,6 @@ const SPEEDS: readonly [string, number | null][] = [
   ["1 turn/s", 1],
 ];
 const ENDED = new Set(["stopped", "finished", "failed"]);
-const COUNTS = Array.from({ length: 24 }, (_, k) => [1, 2, 5][k % 3]! * 10 ** Math.floor(k / 3));
-const POWERS = Array.from({ length: 50 }, (_, k) => 2 ** k); // steps between ticks of bytes
 const ARRAYS = "arrays on the device";
 
 export class RunPane extends Panel<RunView | null> {
@@ -39,15 +37,16 @@ export class RunPane extends Panel<RunView | null> {
     "aria-label": "pause when",
     title: "pause on a condition, such as i = 3, or return > 400",
   });
-  #charts: Chart[];
+  #charts: LineChart[];
   #asked: { command: Command; number: number } | null = null;
   #number = 0;
   #model: RunView | null = null;
   #frame = 0;
   #problem = "";
+  readonly #search: SearchField;
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
-    super(host, selection, send, "run", "Run", sheet + css);
+    super(host, selection, send, "run", "Run", css);
     this.tools.prepend(
       this.#button("start", "▶ run"),
       this.#button("pause", "❚❚ pause"),
@@ -72,15 +71,21 @@ export class RunPane extends Panel<RunView | null> {
       this.#figures,
     );
     this.#charts = [
-      new Chart(charts, "outputs by turn", "turn", (value) => value.toPrecision(3), null),
-      new Chart(charts, "live bytes by executed point", "point", bytes, 0),
-      new Chart(charts, "memory, by second", "s", bytes, 0),
-      new Chart(charts, "busy, by second", "s", (value) => `${(value * 100).toFixed(0)} %`, 1),
+      new LineChart(charts, "outputs by turn", "turn", (value) => value.toPrecision(3), null),
+      new LineChart(charts, "live bytes by executed point", "point", bytes, 0),
+      new LineChart(charts, "memory, by second", "s", bytes, 0),
+      new LineChart(charts, "busy, by second", "s", (value) => `${(value * 100).toFixed(0)} %`, 1),
     ];
     this.onResize(charts, () => this.#charts.forEach((chart) => chart.fit()));
     this.onDispose(() => {
       cancelAnimationFrame(this.#frame);
-      this.#charts.forEach((chart) => chart.dispose());
+    });
+    const shown = () => [...this.#figures.children];
+    this.#search = this.offerSearch("find a figure", {
+      items: () => shown().map((one, k) => [k, one.textContent ?? ""]),
+      mark: () =>
+        shown().forEach((one, k) => one.classList.toggle("trl-found", !!this.#search.hits?.has(k))),
+      go: (k) => shown()[k]!.scrollIntoView({ block: "nearest" }),
     });
     this.offerPictures();
     this.draw(null);
@@ -118,12 +123,12 @@ export class RunPane extends Panel<RunView | null> {
     this.#state.textContent = this.#state.dataset.state = "kernel ended";
   }
 
-  override theme(): void {
-    this.#charts.forEach((chart) => chart.redraw());
+  override picture(): string | null {
+    return this.#model && saved(run(this.#model, ""));
   }
 
-  override picture(): string | null {
-    return this.#model && draw(this.#model, "");
+  protected override leave(): void {
+    if (!this.endSearch() && !this.#charts.filter((chart) => chart.reset()).length) super.leave();
   }
 
   #button(command: Command, text: string): HTMLButtonElement {
@@ -164,6 +169,7 @@ export class RunPane extends Panel<RunView | null> {
 
   #annotate(): void {
     this.note.textContent = this.note.title = this.#problem || this.#model?.frame.error || "";
+    this.#search.refresh();
   }
 
   #paint(): void {
@@ -179,7 +185,12 @@ export class RunPane extends Panel<RunView | null> {
     else if (frame.turns === null) this.#bar.value = 1;
     else this.#bar.value = frame.turn;
     this.#figures.replaceChildren(...figures(model));
-    const [curves, held, memory, load] = this.#charts as [Chart, Chart, Chart, Chart];
+    const [curves, held, memory, load] = this.#charts as [
+      LineChart,
+      LineChart,
+      LineChart,
+      LineChart,
+    ];
     const names = Object.keys(frame.curves);
     const before = model.earlier.flatMap((run) =>
       Object.entries(run.curves)
@@ -216,7 +227,7 @@ export class RunPane extends Panel<RunView | null> {
 }
 
 /** Draw live bytes over the prediction, in equal parts of executed points. */
-function live(chart: Chart, { first, last, bytes, predicted }: HeldBytes): void {
+function live(chart: LineChart, { first, last, bytes, predicted }: HeldBytes): void {
   if (!bytes.length && chart.filled) return; // a last frame may have no points
   const part = (last - first) / Math.max(bytes.length, 1);
   const edges = bytes.length === 1; // a single part is drawn from end to end
@@ -262,108 +273,4 @@ function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
   }
   shown.push(...Object.entries(frame.outputs));
   return shown.map(([name, text]) => html("div", {}, term("dt", name), html("dd", {}, text)));
-}
-
-interface Line {
-  readonly name: string;
-  readonly values: ArrayLike<number | undefined>; // undefined: the line continues across
-  readonly fill?: boolean;
-  readonly as?: number; // of an earlier run: the position of the line whose colour it has, paler
-}
-
-/** A small chart whose lines may change. */
-class Chart {
-  readonly #box: HTMLElement;
-  #plot: uPlot | null = null;
-  #names = "";
-  readonly #height = 138;
-
-  constructor(
-    host: HTMLElement,
-    readonly title: string,
-    private readonly across: string,
-    private readonly format: (value: number) => string,
-    /** The y axis of amounts starts at zero and ends at this value or above; null for arbitrary values. */
-    private readonly least: number | null,
-  ) {
-    const heading = html("figcaption", {}, title);
-    this.#box = html("figure", { class: "trl-chart", "aria-label": title }, heading);
-    host.append(this.#box);
-  }
-
-  set shown(shown: boolean) {
-    this.#box.hidden = !shown;
-  }
-
-  get filled(): boolean {
-    return !this.#box.hidden && (this.#plot?.data[0]?.length ?? 0) > 0;
-  }
-
-  draw(at: ArrayLike<number>, lines: readonly Line[]): void {
-    const names = lines.map((line) => line.name).join("\n");
-    if (!this.#plot || names !== this.#names) this.#make(lines);
-    this.#names = names;
-    const numbers = (values: Line["values"]) =>
-      Array.from(values, (x) => (x === undefined || Number.isFinite(x) ? x : null));
-    const rows = [Array.from(at), ...lines.map((line) => numbers(line.values))];
-    this.#plot!.setData(rows as uPlot.AlignedData);
-  }
-
-  fit(): void {
-    const width = this.#box.clientWidth;
-    if (this.#plot && width) this.#plot.setSize({ width, height: this.#height });
-  }
-
-  redraw(): void {
-    this.#plot?.redraw(false, true);
-  }
-
-  dispose(): void {
-    this.#plot?.destroy();
-  }
-
-  #make(lines: readonly Line[]): void {
-    this.#plot?.destroy();
-    const { least } = this;
-    const ink = (name: string, other: string) => () =>
-      getComputedStyle(this.#box).getPropertyValue(name).trim() || other;
-    const axis = {
-      stroke: ink("--jp-ui-font-color2", "#666"),
-      grid: { stroke: ink("--jp-border-color2", "#ccc"), width: 1 },
-      ticks: { show: false },
-      font: "10px sans-serif",
-    };
-    const series = lines.map((line, k) => ({
-      label: line.name,
-      stroke: line.as === undefined ? colour(k) : `${colour(line.as)}70`,
-      width: line.fill || line.as !== undefined ? 1 : 1.7,
-      dash: DASHES[(line.as ?? k) % DASHES.length]!,
-      fill: line.fill ? `${colour(k)}30` : undefined,
-      ...(least === null ? {} : { points: { show: false } }), // a single output is drawn as a point
-      value: (_: uPlot, value: number | null) => (value === null ? "–" : this.format(value)),
-    }));
-    const amounts = (_: uPlot, __: number, most: number | null): [number, number] => [
-      0,
-      Math.max((most ?? 0) * 1.05, least ?? 0) || 1,
-    ];
-    const options: uPlot.Options = {
-      width: this.#box.clientWidth || 280,
-      height: this.#height,
-      scales: { x: { time: false }, ...(least === null ? {} : { y: { range: amounts } }) },
-      axes: [
-        { ...axis, size: 22, space: 60, ...(this.across === "s" ? {} : { incrs: COUNTS }) },
-        {
-          ...axis,
-          size: 56,
-          space: 26,
-          ...(this.format === bytes ? { incrs: POWERS } : {}),
-          values: (_: uPlot, at: number[]) => at.map((value) => this.format(value)),
-        },
-      ],
-      series: [{ label: this.across }, ...series],
-      cursor: { drag: { x: true, y: false } },
-      legend: { live: true },
-    };
-    this.#plot = new uPlot(options, [[], ...lines.map(() => [])] as uPlot.AlignedData, this.#box);
-  }
 }

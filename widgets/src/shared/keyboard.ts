@@ -117,3 +117,12 @@ export function keys(
     act();
   });
 }
+
+/** The arrow keys of a list: `go` to the item before or after the current one, whose position is -1 for none. */
+export function listKeys(list: Element, current: () => number, go: (item: number) => void): void {
+  const step = (by: number) => {
+    const next = Math.max(current() + by, 0);
+    if (next < list.childElementCount) go(next);
+  };
+  keys(list, () => ({ ArrowDown: () => step(1), ArrowUp: () => step(-1) }));
+}

@@ -74,7 +74,9 @@ export function table(
   const cells = heads.map((one) =>
     typeof one === "string" ? html("th", { scope: "col" }, one) : one,
   );
-  return html("table", attributes, ...before, html("thead", {}, html("tr", {}, ...cells)), body);
+  const name = `trl-table ${attributes.class ?? ""}`.trim();
+  const head = cells.length ? [html("thead", {}, html("tr", {}, ...cells))] : [];
+  return html("table", { ...attributes, class: name }, ...before, ...head, body);
 }
 
 /** A row of a table: its head, and the texts or elements of its cells. */

@@ -1,9 +1,14 @@
-// Common parts of the explorer's panes: title, buttons, and export of pictures.
-import { html } from "./markup";
+// Common parts of the explorer's panes: title, controls, search, and export of pictures.
+import type { Shape } from "../draw/shapes";
+import { keys } from "./keyboard";
+import { html, made } from "./markup";
 import { Pane, type Send } from "./pane";
 import css from "./panel.css";
 import { pictureButtons } from "./picture";
+import { SearchField, type Searched } from "./search_field";
 import type { Selection } from "./selection";
+
+const TYPED = "textarea, input:not([type=range], [type=checkbox])";
 
 /** A pane with a title bar; subclasses draw into `body`. */
 export abstract class Panel<Model> extends Pane<Model> {
@@ -11,6 +16,9 @@ export abstract class Panel<Model> extends Pane<Model> {
   /** Controls of the pane, between its title and the export buttons. */
   protected readonly tools = html("div", { class: "trl-tools" });
   protected readonly note = html("span", { class: "trl-note" });
+  /** Width of the body in pixels, set by `onWidth`. */
+  protected width = 0;
+  #search: SearchField | null = null;
 
   constructor(
     host: HTMLElement,
@@ -34,4 +42,65 @@ export abstract class Panel<Model> extends Pane<Model> {
   protected offerPictures(): void {
     this.tools.append(...pictureButtons(this.name, () => this.picture()));
   }
+
+  /** Add a search field, which the key / enters. */
+  protected offerSearch(label: string, items: Searched): SearchField {
+    const field = new SearchField(label, items);
+    this.#search = field;
+    this.tools.prepend(field.count, field.input);
+    keys(this.root, ({ target }) => ({
+      "/": (target as Element).matches(TYPED) ? undefined : () => field.input.focus(),
+    }));
+    return field;
+  }
+
+  /** Call `act` when the width of the body has changed. */
+  protected onWidth(act: () => void): void {
+    this.onResize(this.body, () => {
+      const width = Math.floor(this.body.clientWidth);
+      if (width === this.width || !width) return;
+      this.width = width;
+      act();
+    });
+  }
+
+  /**
+   * Mark the elements of items, whose attribute `data-name` is an id: selected, found, and faint while others are.
+   */
+  protected markItems(name: string, selected: ReadonlySet<number>): void {
+    const hits = this.#search?.hits;
+    for (const one of this.root.querySelectorAll<HTMLElement>(`[data-${name}]`)) {
+      const id = Number(one.dataset[name]);
+      const isSelected = selected.has(id);
+      const isFound = !!hits?.has(id);
+      one.classList.toggle("trl-selected", isSelected);
+      one.classList.toggle("trl-found", isFound);
+      const isFaint = (selected.size > 0 && !isSelected) || (!!hits && !isFound);
+      one.classList.toggle("trl-faint", isFaint);
+      if (one.role === "option") one.ariaSelected = String(isSelected);
+    }
+  }
+
+  /** End the search; false if there is none. */
+  protected endSearch(): boolean {
+    return this.#search?.clear() ?? false;
+  }
+
+  protected override leave(): void {
+    if (!this.endSearch()) super.leave();
+  }
+}
+
+/** Draw shapes into an element of a size in pixels. */
+export function fill(
+  element: SVGSVGElement,
+  width: number,
+  height: number,
+  shapes: readonly (Shape | SVGElement)[],
+): void {
+  element.setAttribute("width", String(width));
+  element.setAttribute("height", String(height));
+  element.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  const elements = shapes.map((one) => (one instanceof Element ? one : made(one)));
+  element.replaceChildren(...elements);
 }

@@ -71,6 +71,35 @@ export function ticks(low: number, high: number, count = 5, base = 10): number[]
   return Array.from({ length: Math.max(last - first + 1, 0) }, (_, n) => (first + n) * step);
 }
 
+/** The axis of a time window in nanoseconds, with readable units. */
+export function timeAxis(begin: number, end: number, count = 6): Axis {
+  const [size, unit] = unitOf(end - begin, 2);
+  const label = (at: number) => Number((at / size).toPrecision(12)).toLocaleString("en");
+  return {
+    label: "",
+    ticks: ticks(begin / size, end / size, count).map((at) => at * size),
+    format: (at) => `${label(at)} ${unit}`,
+  };
+}
+
+const TIMES: readonly [number, string][] = [
+  [1e9, "s"],
+  [1e6, "ms"],
+  [1e3, "µs"],
+  [1, "ns"],
+];
+
+/** The largest unit that fits `times` times into nanoseconds. */
+function unitOf(ns: number, times = 1): [number, string] {
+  return TIMES.find(([size]) => ns >= times * size) ?? TIMES.at(-1)!;
+}
+
+/** Nanoseconds in a readable unit: 1.23 s, 45.6 µs. */
+export function duration(ns: number): string {
+  const [size, unit] = unitOf(ns);
+  return `${size === 1 ? Math.round(ns) : Number((ns / size).toPrecision(3))} ${unit}`;
+}
+
 /** Ticks of whole numbers. */
 export function counts(low: number, high: number, count = 5): number[] {
   return ticks(low, high, count).filter(Number.isInteger);
@@ -105,32 +134,45 @@ export interface Axis {
   readonly format?: (value: number) => string;
 }
 
+const AXES = { class: "trl-axes", fill: SOFT, "font-size": 10, "aria-hidden": "true" };
+
+function line(x1: number, y1: number, x2: number, y2: number, stroke: string): Shape {
+  return shape("line", { x1, x2, y1, y2, stroke });
+}
+
+function word(x: number, y: number, anchor: string, said: string): Shape {
+  return shape("text", { x, y, "text-anchor": anchor }, said);
+}
+
+/** The horizontal axis below a plot: a line, ticks, and labels up to `beyond` pixels to its right. */
+export function axisBelow(scale: Scale, x: Axis, beyond = 0): Shape {
+  const { left, top, width, height } = scale.box;
+  const end = left + width + beyond;
+  const bottom = top + height;
+  const parts = [line(left, bottom, left + width, bottom, SOFT)];
+  for (const value of x.ticks) {
+    const at = scale.px(value);
+    const said = text(value, x);
+    const isLong = at + 2.8 * said.length > end;
+    parts.push(line(at, bottom, at, bottom + 4, SOFT));
+    parts.push(word(isLong ? end : at, bottom + 15, isLong ? "end" : "middle", said));
+  }
+  if (x.label) parts.push(word(left + width, bottom + 29, "end", x.label));
+  return shape("g", AXES, ...parts);
+}
+
 /** Grid, ticks and labels of a plot. */
 export function axes(scale: Scale, x: Axis, y: Axis): Shape {
   const { left, top, width, height } = scale.box;
-  const bottom = top + height;
-  const line = (x1: number, y1: number, x2: number, y2: number, stroke: string) =>
-    shape("line", { x1, x2, y1, y2, stroke });
-  const word = (x: number, y: number, anchor: string, said: string) =>
-    shape("text", { x, y, "text-anchor": anchor }, said);
   const parts: Shape[] = [];
   for (const value of y.ticks) {
     const at = scale.py(value);
     parts.push(line(left, at, left + width, at, LINE));
     parts.push(word(left - 6, at + 3.5, "end", text(value, y)));
   }
-  for (const value of x.ticks) {
-    const at = scale.px(value);
-    const said = text(value, x);
-    const isLong = at + 2.8 * said.length > left + width + 14; // it would leave the picture
-    parts.push(line(at, bottom, at, bottom + 4, SOFT));
-    parts.push(word(isLong ? left + width + 14 : at, bottom + 15, isLong ? "end" : "middle", said));
-  }
-  parts.push(line(left, bottom, left + width, bottom, SOFT), line(left, top, left, bottom, SOFT));
-  if (x.label) parts.push(word(left + width, bottom + 29, "end", x.label));
+  parts.push(line(left, top, left, top + height, SOFT));
   if (y.label) parts.push(word(left - 6, top - 9, "end", y.label));
-  const look = { class: "trl-axes", fill: SOFT, "font-size": 10, "aria-hidden": "true" };
-  return shape("g", look, ...parts);
+  return shape("g", AXES, ...parts, axisBelow(scale, x, 14));
 }
 
 function text(value: number, axis: Axis): string {

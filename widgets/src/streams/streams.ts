@@ -1,112 +1,158 @@
 // Stream pane: runs stepped by completed kernels, with tracks, slots, and the contents of the window.
-import { draw } from "../draw/draw";
-import { endsOf, headed, runs, state, waiting } from "../draw/streams";
-import { html, made, row, svg, table } from "../shared/markup";
-import type { StreamView } from "../models";
+import {
+  endsOf,
+  headed,
+  lengthOf,
+  runs,
+  scaleOf,
+  state,
+  streams,
+  textOf,
+  waiting,
+} from "../draw/streams";
+import { html, row, svg, table } from "../shared/markup";
+import type { StreamLaunch, StreamView } from "../models";
 import type { Send } from "../shared/pane";
-import { Panel } from "../shared/panel";
+import { fill, Panel } from "../shared/panel";
+import { duration } from "../shared/plot";
 import type { Selection } from "../shared/selection";
+import { TimeWindow } from "../shared/time_window";
 import css from "./streams.css";
 
-/** State that the page may write: the selected kernels, and the number of completed ones. */
-export interface Place {
-  readonly selected: readonly number[];
-  readonly step: number;
-}
-
+/** The ids of the selection are positions of kernels in the stream. */
 export class StreamPane extends Panel<StreamView> {
   #model: StreamView | null = null;
-  #place: Place = { selected: [], step: 0 };
-  #step = html("input", { type: "range", min: 0, value: 0, "aria-label": "kernels completed" });
-  #status = html("output", { class: "trl-status", role: "status" });
-  #lanes = svg("svg", { class: "trl-streams", role: "img" });
-  #rows = html("tbody");
-  #table = table(["slot", "kernel", "state", "waits for"], this.#rows);
+  #step = 0; // completed kernels of the last run
+  #height = 0;
+  readonly #window = new TimeWindow(
+    () => this.#paint(),
+    (us) => duration(us * 1000),
+  );
+  readonly #slider = html("input", {
+    type: "range",
+    min: 0,
+    value: 0,
+    "aria-label": "kernels completed",
+    "data-first": true,
+  });
+  readonly #status = html("output", { class: "trl-status", role: "status" });
+  readonly #plot = svg("svg", { class: "trl-runs", role: "img", tabindex: 0 });
+  readonly #rows = html("tbody");
+  readonly #table = table(["slot", "kernel", "state", "waits for"], this.#rows);
 
+  /** `step` receives the number of completed kernels. */
   constructor(
     host: HTMLElement,
     selection: Selection,
     send: Send,
-    readonly moved: (place: Place) => void,
+    private readonly step: (completed: number) => void,
   ) {
     super(host, selection, send, "streams", "Streams", css);
+    this.tools.append(this.#window.button);
     this.offerPictures();
-    this.#step.toggleAttribute("data-first", true);
-    const button = (label: string, by: number) => {
-      const found = html("button", { class: "trl-quiet", "aria-label": label }, by < 0 ? "◀" : "▶");
-      found.addEventListener("click", () => this.#go({ step: this.#place.step + by }));
+    this.offerSearch("find a kernel", {
+      items: () => this.#launches.map((one) => [one.kernel, textOf(one)]),
+      mark: () => this.#mark(),
+      go: (kernel) => {
+        const { ended } = this.#launches.find((one) => one.kernel === kernel)!;
+        const [begin, end] = this.#window.range;
+        const half = (end - begin) / 2;
+        if (ended < begin || ended > end) this.#window.show(ended - half, ended + half);
+        this.selection.choose([kernel]);
+      },
+    });
+    const button = (label: string, text: string, by: number) => {
+      const found = html("button", { class: "trl-quiet", "aria-label": label }, text);
+      found.addEventListener("click", () => this.#go(this.#step + by));
       return found;
     };
-    this.body.append(
-      html(
-        "div",
-        { class: "trl-fields" },
-        button("one completion back", -1),
-        this.#step,
-        button("one completion on", 1),
-        this.#status,
-      ),
-      this.#lanes,
-      this.#table,
+    const fields = html(
+      "div",
+      { class: "trl-fields" },
+      button("one completion back", "◀", -1),
+      this.#slider,
+      button("one completion on", "▶", 1),
+      this.#status,
     );
-    this.#step.addEventListener("input", () => this.#go({ step: this.#step.valueAsNumber }));
-    this.#lanes.addEventListener("click", (event) => {
-      const found = (event.target as Element).closest("[data-kernel]");
-      this.#go({ selected: found ? [Number(found.getAttribute("data-kernel"))] : [] });
-    });
-    this.onResize(this.body, () => this.#paint());
+    this.body.append(fields, this.#plot, this.#table);
+    this.#slider.addEventListener("input", () => this.#go(this.#slider.valueAsNumber));
+    this.#window.control(
+      this.#plot,
+      () => scaleOf(this.#model!, this.width, this.#height, { range: this.#window.range }),
+      (event, target) => {
+        const kernel = target.getAttribute("data-kernel");
+        const more = event.shiftKey || event.ctrlKey || event.metaKey;
+        if (kernel) this.selection.click([Number(kernel)], more);
+        else this.selection.choose([]);
+      },
+    );
+    this.onWidth(() => this.#paint());
   }
 
   override draw(model: StreamView): void {
     this.#model = model;
     this.note.textContent = model.name;
-    this.#step.max = String(model.runs.at(-1)?.launches.length ?? 0);
+    this.#slider.max = String(this.#launches.length);
+    this.#window.extend(lengthOf(model));
     this.#paint();
   }
 
-  /** Show a state set by Python or by the user. */
-  place(place: Place): void {
-    this.#place = place;
-    this.#step.value = String(place.step);
+  /** Show the moment after a number of completed kernels. */
+  complete(step: number): void {
+    this.#step = step;
+    this.#slider.value = String(step);
+    this.#paint();
+  }
+
+  override select(): void {
     this.#paint();
   }
 
   override picture(): string | null {
-    return this.#model && draw(this.#model, "");
+    return this.#model && streams(this.#model);
   }
 
-  #go(to: Partial<Place>): void {
-    const most = Number(this.#step.max);
-    const next = { ...this.#place, ...to };
-    const step = Math.min(Math.max(next.step, 0), most);
-    this.place({ ...next, step });
-    this.moved(this.#place);
+  protected override leave(): void {
+    if (!this.endSearch() && !this.#window.reset()) super.leave();
+  }
+
+  /** The launches of the last run, in the order of their ends. */
+  get #launches(): readonly StreamLaunch[] {
+    return this.#model?.runs.at(-1)?.launches ?? [];
+  }
+
+  #go(step: number): void {
+    this.complete(Math.min(Math.max(step, 0), this.#launches.length));
+    this.step(this.#step);
   }
 
   #paint(): void {
-    const width = Math.floor(this.body.clientWidth);
-    const run = this.#model?.runs.at(-1);
-    if (!this.#model || !run || width <= 0) return;
-    const { selected, step } = this.#place;
-    const at = step ? run.launches[step - 1]!.ended : 0;
-    const { shapes, height } = runs(this.#model, width, { kernels: selected, at });
-    this.#lanes.setAttribute("width", String(width));
-    this.#lanes.setAttribute("height", String(height));
-    this.#lanes.setAttribute("aria-label", this.#model.runs.map(headed).join("; "));
-    this.#lanes.replaceChildren(...shapes.map(made));
+    const model = this.#model;
+    const run = model?.runs.at(-1);
+    if (!model || !run || !this.width) return;
+    const kernels = this.selection.ids;
+    const at = this.#step ? run.launches[this.#step - 1]!.ended : 0;
+    const { shapes, height } = runs(model, this.width, { kernels, at, range: this.#window.range });
+    this.#height = height;
+    fill(this.#plot, this.width, height, shapes);
+    this.#plot.setAttribute("aria-label", model.runs.map(headed).join("; "));
     const ends = endsOf(run);
-    const there = run.launches.filter((one) => state(one, at, ends));
-    this.#status.textContent = `${step} of ${run.launches.length} completed, ${there.length} in the window`;
-    this.#table.hidden = !there.length;
-    this.#rows.replaceChildren(
-      ...there
-        .sort((a, b) => a.slot - b.slot)
-        .map((one) => {
-          const current = selected.includes(one.kernel) ? { "aria-current": "true" } : {};
-          const waits = waiting(one, at, ends).join(", ");
-          const cells = [`${one.kernel} ${one.name}`, state(one, at, ends), waits];
-          return row(current, String(one.slot), ...cells);
-        }),
-    );
+    const present = run.launches.filter((one) => state(one, at, ends));
+    const counts = `${this.#step} of ${run.launches.length} completed`;
+    this.#status.textContent = `${counts}, ${present.length} in the window`;
+    this.#table.hidden = !present.length;
+    const rows = present
+      .sort((a, b) => a.slot - b.slot)
+      .map((one) => {
+        const waits = waiting(one, at, ends).join(", ");
+        const cells = [`${one.kernel} ${one.name}`, state(one, at, ends), waits];
+        return row({ "data-kernel": one.kernel }, String(one.slot), ...cells);
+      });
+    this.#rows.replaceChildren(...rows);
+    this.#mark();
+  }
+
+  #mark(): void {
+    this.markItems("kernel", this.selection.ids);
   }
 }

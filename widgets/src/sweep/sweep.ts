@@ -40,7 +40,7 @@ export class SweepPane extends Panel<readonly Argument[]> {
   #sliders = html("div", { class: "trl-sliders" });
   #told = html("output", { class: "trl-told", role: "status" });
   #chart = html("div", { class: "trl-sweep-chart" });
-  #table = html("table");
+  #table = html("table", { class: "trl-table" });
   #scroll = html("div", { class: "trl-sweep-table" }, this.#table);
   #model: SweepModel | null = null;
 

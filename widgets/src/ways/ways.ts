@@ -1,10 +1,11 @@
 // Strategies pane: fields for environments and steps, bars, and the chosen strategy in words.
-import { draw } from "../draw/draw";
-import { bars, told, took } from "../draw/ways";
-import { html, made, row, svg, table } from "../shared/markup";
+import { bars, told, took, ways } from "../draw/ways";
+import { listKeys } from "../shared/keyboard";
+import { html, row, svg, table } from "../shared/markup";
 import type { WaysView } from "../models";
 import type { Send } from "../shared/pane";
-import { Panel } from "../shared/panel";
+import { fill, Panel } from "../shared/panel";
+import type { SearchField } from "../shared/search_field";
 import type { Selection } from "../shared/selection";
 import css from "./ways.css";
 
@@ -14,58 +15,86 @@ export interface Doing {
   readonly problem: string;
 }
 
+/** The ids of the selection are positions of strategies. */
 export class WaysPane extends Panel<WaysView> {
   #model: WaysView | null = null;
   #envs = field("environments, N");
   #steps = field("steps a batch, K");
+  #measure = html("button", { type: "submit" }, "measure");
   #form = html(
     "form",
     { class: "trl-fields" },
     html("label", {}, "N", this.#envs),
     html("label", {}, "K", this.#steps),
-    html("button", { type: "submit" }, "measure"),
+    this.#measure,
   );
   #status = html("output", { class: "trl-status", role: "status" });
-  #bars = svg("svg", { class: "trl-bars", role: "img" });
+  #bars = svg("svg", {
+    class: "trl-bars",
+    role: "listbox",
+    "aria-label": "strategies",
+    "aria-multiselectable": "true",
+    tabindex: 0,
+    "data-roves": true,
+  });
   #told = html("p", { class: "trl-told" });
   #rows = html("tbody");
+  #search: SearchField;
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "ways", "Ways of collecting", css);
     this.offerPictures();
+    this.#search = this.offerSearch("find a strategy", {
+      items: () => (this.#model?.rows ?? []).map((one, k) => [k, `${one.name} ${told(one)}`]),
+      mark: () => this.select(),
+      go: (k) => this.selection.choose([k]),
+    });
     this.#envs.toggleAttribute("data-first", true);
-    this.body.append(
-      this.#form,
-      this.#status,
-      this.#bars,
-      this.#told,
-      html(
-        "details",
-        {},
-        html("summary", {}, "as a table"),
-        table(["way", "provenance", "steps/s", "of a batch"], this.#rows),
-      ),
+    const details = html(
+      "details",
+      {},
+      html("summary", {}, "as a table"),
+      table(["way", "provenance", "steps/s", "of a batch"], this.#rows),
     );
+    this.body.append(this.#form, this.#status, this.#bars, this.#told, details);
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
       const sizes = { envs: this.#envs.valueAsNumber, steps: this.#steps.valueAsNumber };
       send({ kind: "collect", ...sizes });
     });
-    this.onResize(this.body, () => this.#paint());
+    for (const list of [this.#bars, this.#rows]) {
+      list.addEventListener("click", (event) => {
+        const { target, shiftKey, ctrlKey, metaKey } = event as MouseEvent;
+        const one = (target as Element).closest("[data-strategy]");
+        const k = Number(one?.getAttribute("data-strategy"));
+        if (one) this.selection.click([k], shiftKey || ctrlKey || metaKey);
+      });
+    }
+    listKeys(
+      this.#bars,
+      () => [...this.selection.ids].at(-1) ?? -1,
+      (k) => this.selection.choose([k]),
+    );
+    this.onWidth(() => this.#paint());
   }
 
   override draw(model: WaysView): void {
     this.#model = model;
     this.note.textContent = model.name;
-    this.#fill(model);
+    this.#setFields(model);
     this.#told.textContent = model.told;
-    this.#rows.replaceChildren(
-      ...model.rows.map((one) => {
-        const current = one.is_chosen ? { "aria-current": "true" } : {};
-        return row(current, one.name, one.provenance, told(one), took(one));
-      }),
-    );
+    const rows = model.rows.map((one, k) => {
+      const current = one.is_chosen ? { "aria-current": "true" } : {};
+      const cells = [one.provenance, told(one), took(one)];
+      return row({ ...current, "data-strategy": k }, one.name, ...cells);
+    });
+    this.#rows.replaceChildren(...rows);
     this.#paint();
+    this.#search.refresh();
+  }
+
+  override select(): void {
+    this.markItems("strategy", this.selection.ids);
   }
 
   /** Show the running measurement, or the error of the last one. */
@@ -73,8 +102,8 @@ export class WaysPane extends Panel<WaysView> {
     this.#status.textContent = busy || problem;
     this.#status.classList.toggle("trl-failed", !busy && problem !== "");
     this.#form.toggleAttribute("aria-busy", busy !== "");
-    this.#form.querySelector("button")!.disabled = busy !== "";
-    if (problem && this.#model) this.#fill(this.#model);
+    this.#measure.disabled = busy !== "";
+    if (problem && this.#model) this.#setFields(this.#model);
   }
 
   protected override ended(): void {
@@ -82,11 +111,11 @@ export class WaysPane extends Panel<WaysView> {
   }
 
   override picture(): string | null {
-    return this.#model && draw(this.#model, "");
+    return this.#model && ways(this.#model);
   }
 
   /** Set the fields to the numbers of the bars. */
-  #fill({ envs, steps }: WaysView): void {
+  #setFields({ envs, steps }: WaysView): void {
     for (const [input, value] of [
       [this.#envs, envs],
       [this.#steps, steps],
@@ -97,14 +126,16 @@ export class WaysPane extends Panel<WaysView> {
   }
 
   #paint(): void {
-    const width = Math.floor(this.body.clientWidth);
-    if (!this.#model || width <= 0) return;
-    const { shapes, height } = bars(this.#model, width);
-    this.#bars.setAttribute("width", String(width));
-    this.#bars.setAttribute("height", String(height));
-    const said = this.#model.rows.map((row) => `${row.name}: ${told(row)}`).join("; ");
-    this.#bars.setAttribute("aria-label", said);
-    this.#bars.replaceChildren(...shapes.map(made));
+    const model = this.#model;
+    if (!model || !this.width) return;
+    const { shapes, height } = bars(model, this.width);
+    fill(this.#bars, this.width, height, shapes);
+    [...this.#bars.children].forEach((one, k) => {
+      one.setAttribute("data-strategy", String(k));
+      one.setAttribute("role", "option");
+      one.setAttribute("aria-label", `${model.rows[k]!.name}: ${told(model.rows[k]!)}`);
+    });
+    this.select();
   }
 }
 
