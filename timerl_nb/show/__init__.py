@@ -20,6 +20,7 @@ from timerl_nb.show.html_page import export_html
 from timerl_nb.show.memory.memory_view import MemoryView
 from timerl_nb.show.memory.store_view import StoresView
 from timerl_nb.show.schedule.iteration_space_view import IterationSpaceView
+from timerl_nb.show.schedule.launch_timeline import LaunchView
 from timerl_nb.show.schedule.loop_view import LoopView
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
 from timerl_nb.show.side_by_side import side_by_side
@@ -43,6 +44,7 @@ __all__ = [
     "Index",
     "InspectorView",
     "IterationSpaceView",
+    "LaunchView",
     "Lineage",
     "LoopView",
     "MemoryView",

@@ -72,6 +72,9 @@ export class ComparePane extends Panel<ComparisonView | null> {
   }
 
   protected override leave(): void {
+    if (this.#columns.some(({ space }) => space.selection.range)) {
+      return this.#columns.forEach(({ space }) => space.selection.zoom(null));
+    }
     this.#columns.forEach(({ space }) => space.selection.choose([]));
     super.leave();
   }
@@ -95,6 +98,7 @@ export class ComparePane extends Panel<ComparisonView | null> {
     return selections.map((own) => {
       own.subscribe((change) => {
         if (change === "instant") selections.forEach((other) => other.at(own.instant));
+        if (change === "range") selections.forEach((other) => other.zoom(own.range));
       });
       const title = html("h4");
       const column = html("div", {}, title);

@@ -61,7 +61,7 @@ export class SpacePane extends TimedPane<IterationSpaceView> {
   }
 
   protected override paint(width: number): SVGElement[] {
-    const drawn = spaceIn(this.#model!, this.box(width, 20, 34), this.#least);
+    const drawn = spaceIn(this.#model!, this.box(width, 20, 34), this.#least, this.visible);
     this.scale = drawn.scale;
     this.#groups = drawn.marks.map(made);
     return [made(drawn.axes), ...this.#groups];
