@@ -201,6 +201,7 @@ class Explorer(Widget):
                 operation (`Profile.by_op`) do not change the durations of launches.
 
         Raises:
+            CallError: the argument is none of these.
             OptionError: the measurements contain no launch of the program.
         """
         if not isinstance(given, Mapping):

@@ -85,7 +85,8 @@ class LaunchView(View):
             dim, fixed: the arguments of `Turn.from_program`.
 
         Raises:
-            OptionError: the measurements contain no launch of the program.
+            CallError: the measurements are neither a profile nor a recording.
+            OptionError: they contain no launch of the program.
         """
         return cls.of_turn(Turn.from_program(program, dim, fixed), program, measured)
 

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from timerl_nb.base.errors import OptionError
+from timerl_nb.base.errors import CallError, OptionError
 from timerl_nb.compiler.loops.loop_nodes import Execute, subtree_nodes
 from timerl_nb.driver.program import Program
 from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
@@ -66,16 +66,27 @@ class RecordedRun:
     @property
     def by_op(self) -> dict[int, float]:
         """Seconds by operation, of the kernels or calls that contain it."""
-        found = Counter[int]()
+        found: dict[int, float] = {}
         for row in self.rows:
             for op_id in row.op_ids:
-                found[op_id] += row.mean * row.count  # pyrefly: ignore
-        return dict(found)
+                found[op_id] = found.get(op_id, 0.0) + row.mean * row.count
+        return found
 
 
 def measured_run(given: Measured | Recorded) -> Measured:
-    """Return the measurements of a profile, or those of the launches in a recording."""
-    return RecordedRun(tuple(_recorded(given.read()))) if isinstance(given, Recorded) else given
+    """Return the measurements of a profile, or those of the launches in a recording.
+
+    Raises:
+        CallError: the argument is neither.
+    """
+    if isinstance(given, Recorded):
+        return RecordedRun(tuple(_recorded(given.read())))
+    if isinstance(given, Measured):
+        return given
+    raise CallError(
+        f"{given!r} is neither a profile nor a recording.",
+        hint="pass `trl.profile(program)`, or the object of `with trl.scope.record()`.",
+    )
 
 
 def _recorded(recording: Recording) -> Iterator[RecordedLaunches]:
@@ -90,9 +101,7 @@ def _recorded(recording: Recording) -> Iterator[RecordedLaunches]:
     for number, count in counts.items():
         name = recording.names[number]
         if name in recording.op_ids:
-            yield RecordedLaunches(
-                name, recording.op_ids[name], count, spent[number] / count / 1e9
-            )
+            yield RecordedLaunches(name, recording.op_ids[name], count, spent[number] / count / 1e9)
 
 
 def seconds_per_launch(program: Program, given: Measured | Recorded) -> dict[int, float]:
@@ -105,13 +114,16 @@ def seconds_per_launch(program: Program, given: Measured | Recorded) -> dict[int
         given: its profile, or a recording that contains its launches.
 
     Raises:
-        OptionError: nothing in the measurements belongs to the program.
+        CallError: the measurements are neither a profile nor a recording.
+        OptionError: nothing in them belongs to the program.
     """
     lowered, names = program.executable.xla_program, program.ast.names
     counts, estimated = launch_counts(program), estimated_seconds(program)
     repeats = (calls_made(lowered) or {}) if lowered is not None else {}
     # by name: the statements, and how often a run of the program executes them together
-    parts = {name: ((op_id,), counts[op_id]) for op_id, name in names.items() if op_id in counts}
+    parts: dict[str, tuple[tuple[int, ...], int]] = {
+        name: ((op_id,), counts[op_id]) for op_id, name in names.items() if op_id in counts
+    }
     for call in lowered.calls if lowered is not None else ():
         ran = dict.fromkeys(n.op_id for n in subtree_nodes(call.node) if isinstance(n, Execute))
         parts[f"call {call.number}"] = tuple(ran), repeats.get(call.number, 0)

@@ -108,9 +108,7 @@ def estimated_seconds(program: Program) -> dict[int, float]:
     """Return the estimated seconds of one launch of each kernel."""
     plan, machine = program.memory, machine_of(program.options)
     sizes = sizes_of(plan.pdg, program.bounds)
-    return {
-        op.id: point_seconds(sizes, op, machine) for op in plan.statements.ops.values()
-    }
+    return {op.id: point_seconds(sizes, op, machine) for op in plan.statements.ops.values()}
 
 
 def computing_operations(op: Op) -> tuple[Op, ...]:

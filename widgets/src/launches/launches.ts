@@ -36,7 +36,7 @@ export class LaunchPane extends TimedPane<LaunchView> {
     const total = seconds(model.begin.at(-1) ?? 0);
     const said = [`${count} in ${total}, ${model.how}`, about(model.turn)];
     this.note.textContent = said.filter(Boolean).join("; ");
-    this.note.title = HOW[model.how];
+    this.note.title = `${this.note.textContent}: ${HOW[model.how]}`;
     this.plot.setAttribute("aria-label", `launches over time: ${said[0]}`);
     this.repaint();
   }
