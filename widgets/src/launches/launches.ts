@@ -65,11 +65,11 @@ export class LaunchPane extends TimedPane<LaunchView> {
   }
 
   protected override px(instant: number): number {
-    return this.scale.px(this.#axis!.of(instant));
+    return this.#axis ? this.scale.px(this.#axis.of(instant)) : super.px(instant); // hidden until now
   }
 
   protected override at(px: number): number {
-    return this.#axis!.instant(this.scale.at(px));
+    return this.#axis ? this.#axis.instant(this.scale.at(px)) : super.at(px);
   }
 
   protected override paint(width: number): SVGElement[] {

@@ -36,10 +36,11 @@ export abstract class TimedPane<Model> extends Panel<Model> {
   protected height: number;
   readonly #head = svg("rect", { class: "trl-playhead" });
   readonly #brush = svg("rect", { class: "trl-brush" });
-  readonly #whole = html("button", {
-    title: "show the whole turn: Escape, 0, or double click",
-    hidden: true,
-  });
+  readonly #whole = html(
+    "button",
+    { title: "show the whole turn: Escape, 0, or double click", hidden: true },
+    "whole turn",
+  );
   #width = 0;
   #pressed: "scrub" | "click" | "range" | null = null;
   #start = 0;
