@@ -113,7 +113,7 @@ def test_launches_are_as_long_as_the_program_says(watched: Watched, lab: Lab) ->
     pane = show_launches(page)
     assert_drawn(pane, view)
     expect(pane.locator(".trl-note")).to_have_text(
-        re.compile(rf"^{view['turn']['count']} launches in [\d.]+ ms, estimated; at i = 198$")
+        re.compile(rf"^{view['turn']['count']} launches in [\d.]+ (µ|m)s, estimated; at i = 198$")
     )
     names = [row["name"] for row in view["rows"]]
     k = names.index("acting")
@@ -131,6 +131,10 @@ def test_launches_are_as_long_as_the_program_says(watched: Watched, lab: Lab) ->
     expect(line).to_contain_text("acting(")
     expect(page.locator(node(page, "acting("))).to_have_class(re.compile("trl-selected"))
     expect(page.locator(".trl-chip", has_text="acting")).to_have_attribute("aria-pressed", "true")
+    expect(pane.locator(".trl-tip")).to_have_text(
+        f"acting(i = 198, t = 2)\n{view['rows'][k]['seconds'] * 1e6:.3g} µs, estimated\n"
+        f"acting, instant {instant}"
+    )
     # another launch of the same kernel stays selected
     x, width = bars(pane)[k][5]
     click(page, pane.locator(".trl-plot"), x + width / 2, y)
@@ -284,11 +288,6 @@ def test_the_memory_names_the_line_behind_each_tensor(watched: Watched, lab: Lab
     assert_clean(watched)
 
 
-def ticks(page: Page, name: str) -> list[int]:
-    texts = page.locator(f".trl-{name} .trl-axes text").all_inner_texts()
-    return sorted({int(text) for text in texts if text.isdigit()})
-
-
 def test_the_time_axes_zoom_together(watched: Watched, lab: Lab) -> None:
     page = watched.page
     page.set_viewport_size({"width": 1440, "height": 900})
@@ -393,13 +392,49 @@ def test_a_folded_run_keeps_its_number_of_turns(watched: Watched, lab: Lab) -> N
     assert_clean(watched)
 
 
+def test_compared_programs_zoom_together(watched: Watched, lab: Lab) -> None:
+    other = "program.explore(program.with_bounds({'T': 8}))"
+    page = explore(watched, lab, "zoom_two.ipynb", other)
+    plots = page.locator(".trl-compare .trl-memory .trl-plot")
+    expect(plots).to_have_count(2)
+    left, right = ends(plots.first)
+    # the second half of the longer turn: the shorter one has ended
+    drag(page, plots.first, (left + 0.5 * (right - left), left + 0.95 * (right - left)), 40)
+    buttons = page.locator(".trl-compare button[title*='whole turn']:visible")
+    expect(buttons).to_have_count(4)
+    (text,) = set(buttons.all_inner_texts())
+    first, last = map(int, re.findall(r"\d+", text))
+    marked = {
+        int(tick)
+        for tick in page.locator(".trl-compare .trl-memory .trl-axes text").all_text_contents()
+        if tick.isdigit()
+    }
+    assert first - 1 <= min(marked) and max(marked) <= last + 1
+    page.locator(".trl-compare").screenshot(path=SCREENSHOTS / "explorer_zoomed_comparison.png")
+    plots.first.focus()
+    page.keyboard.press("Escape")
+    expect(buttons).to_have_count(0)
+    assert_clean(watched)
+
+
+# whether the plot is as wide as its pane, in two consecutive frames
+RESIZED = """() => new Promise((resolve) => {
+    const fits = () => {
+        const plot = document.querySelector(".trl-launch .trl-plot");
+        return Math.floor(plot.parentElement.clientWidth) === Number(plot.getAttribute("width"));
+    };
+    const frame = (act) => requestAnimationFrame(() => setTimeout(act));
+    frame(() => frame(() => resolve(fits() && new Promise((r) => frame(() => r(fits()))))));
+})"""
+
+
 def test_launches_fit_into_narrow_and_dark_pages(watched: Watched, lab: Lab) -> None:
     page = explore(watched, lab, "narrow_launches.ipynb", PRINTED, EXPLORE)
     view = printed(page, "LAUNCHES")
     pane = show_launches(page)
     for width in (800, 1100, 1440):
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_timeout(300)
+        page.wait_for_function(RESIZED)
         assert_drawn(pane, view)
         area = pane.bounding_box()
         assert area is not None

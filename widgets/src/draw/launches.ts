@@ -1,9 +1,10 @@
 // Launch timeline: a row for each kernel, a bar for each launch, as long as the launch takes.
 import type { LaunchRow, LaunchView } from "../models";
 import { place } from "../shared/instants";
-import { axes, type Box, counted, counts, Scale, seconds, ticks } from "../shared/plot";
+import { axes, type Box, counted, counts, Scale, ticks } from "../shared/plot";
 import type { Range } from "../shared/selection";
 import { PAPER, SOFT } from "./looks";
+import { duration } from "./scope";
 import { sheet, text, told } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 
@@ -148,8 +149,8 @@ function bars(row: LaunchRow, k: number, axis: LaunchAxis, scale: Scale, range: 
 }
 
 /** `1.2 ms each`. */
-export function each(row: LaunchRow): string {
-  return row.seconds === null ? "not measured" : `${seconds(row.seconds)} each`;
+export function each({ seconds }: LaunchRow): string {
+  return seconds === null ? "not measured" : `${duration(1e9 * seconds)} each`;
 }
 
 /** Times in the unit of a duration. */

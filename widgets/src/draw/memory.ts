@@ -209,7 +209,8 @@ export function span({ first, turn }: MemoryView, column: number): [number, numb
 function moments(model: MemoryView, [begin, end]: Range, most: number): Moment[] {
   const first = place(model.first, begin);
   const count = Math.min(place(model.first, Math.ceil(end) - 1) + 1, model.bytes.length) - first;
-  const parts = Math.max(Math.min(count, Math.floor(most)), 0);
+  const isBehind = begin >= model.turn.count; // the other of two programs has more instants
+  const parts = isBehind ? 0 : Math.max(Math.min(count, Math.floor(most)), 0);
   return Array.from({ length: parts }, (_, k) => {
     const from = first + Math.floor((k * count) / parts);
     const to = Math.max(first + Math.floor(((k + 1) * count) / parts), from + 1);

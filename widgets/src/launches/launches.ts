@@ -1,9 +1,10 @@
 // Launches pane: the launches of a turn by kernel, with selection and time.
 import { type By, each, LaunchAxis, launches, launchesIn, ROW } from "../draw/launches";
+import { duration } from "../draw/scope";
 import { about, place } from "../shared/instants";
 import { html, made } from "../shared/markup";
 import type { Send } from "../shared/pane";
-import { counted, seconds } from "../shared/plot";
+import { counted } from "../shared/plot";
 import type { Selection } from "../shared/selection";
 import { type Described, TimedPane } from "../shared/timed";
 import css from "./launches.css";
@@ -33,7 +34,7 @@ export class LaunchPane extends TimedPane<LaunchView> {
   override draw(model: LaunchView): void {
     this.#model = model;
     const count = counted(model.turn.count, "launch", "launches");
-    const total = seconds(model.begin.at(-1) ?? 0);
+    const total = duration(1e9 * (model.begin.at(-1) ?? 0));
     const said = [`${count} in ${total}, ${model.how}`, about(model.turn)];
     this.note.textContent = said.filter(Boolean).join("; ");
     this.note.title = `${this.note.textContent}: ${HOW[model.how]}`;
@@ -98,7 +99,7 @@ export class LaunchPane extends TimedPane<LaunchView> {
     const at = this.instants?.nearOf(row.op_id, instant) ?? instant;
     const lines =
       count === 1 && end === first + 1
-        ? [this.instants?.text(first) ?? row.name, `${took(row)} ${this.#model!.how}`]
+        ? [this.instants?.text(first) ?? row.name, took(row, this.#model!.how)]
         : [`${row.name}: ${counted(count, "launch", "launches")}, ${each(row)}`];
     const where = end > first + 1 ? `instants ${first} to ${end - 1}` : `instant ${first}`;
     const region = row.region.join(" / ");
@@ -121,8 +122,8 @@ export class LaunchPane extends TimedPane<LaunchView> {
   }
 }
 
-function took(row: LaunchRow): string {
-  return row.seconds === null ? "not" : seconds(row.seconds);
+function took({ seconds }: LaunchRow, how: LaunchView["how"]): string {
+  return seconds === null ? "not measured" : `${duration(1e9 * seconds)}, ${how}`;
 }
 
 const HOW = {

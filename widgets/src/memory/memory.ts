@@ -137,6 +137,10 @@ export class MemoryPane extends TimedPane<MemoryView> {
     return this.#model?.turn.count ?? 0;
   }
 
+  protected override get extent(): number {
+    return Math.max(this.count, this.#least.count);
+  }
+
   protected override paint(width: number): SVGElement[] {
     this.#overview(width);
     const box = this.box(width, 18, 34);

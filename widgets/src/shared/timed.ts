@@ -80,6 +80,11 @@ export abstract class TimedPane<Model> extends Panel<Model> {
   /** The number of instants. */
   protected abstract get count(): number;
 
+  /** The length of the time axis, in instants. */
+  protected get extent(): number {
+    return this.count;
+  }
+
   /** The height of the plot, in pixels. */
   protected get tall(): number {
     return this.height;
@@ -89,7 +94,7 @@ export abstract class TimedPane<Model> extends Panel<Model> {
   protected get visible(): Range | undefined {
     const { range } = this.selection;
     if (!range) return undefined;
-    const found: Range = [Math.max(range[0], 0), Math.min(range[1], this.count)];
+    const found: Range = [Math.max(range[0], 0), Math.min(range[1], this.extent)];
     return found[1] - found[0] < LEAST_RANGE ? undefined : found;
   }
 
@@ -250,7 +255,7 @@ export abstract class TimedPane<Model> extends Panel<Model> {
   /** Show the dragged range. */
   #select(px: number): void {
     const [from, to] = [Math.min(px, this.#start), Math.max(px, this.#start)].map((x) =>
-      Math.min(Math.max(this.at(x), 0), this.count),
+      Math.min(Math.max(this.at(x), 0), this.extent),
     );
     const first = Math.floor(from!);
     this.#show(first, Math.max(Math.ceil(to!) - first, LEAST_RANGE));
@@ -258,7 +263,7 @@ export abstract class TimedPane<Model> extends Panel<Model> {
 
   /** Make the visible range `by` times as long around a position. */
   #zoom(by: number, around: number): void {
-    const [from, to] = this.visible ?? [0, this.count];
+    const [from, to] = this.visible ?? [0, this.extent];
     const long = Math.max((to - from) * by, LEAST_RANGE);
     const at = around >= from && around <= to ? around : (from + to) / 2;
     this.#show(at - ((at - from) * long) / (to - from), long);
@@ -266,8 +271,8 @@ export abstract class TimedPane<Model> extends Panel<Model> {
 
   /** Show a number of instants, from `first` on if possible. */
   #show(first: number, long: number): void {
-    const from = Math.min(Math.max(first, 0), Math.max(this.count - long, 0));
-    this.selection.zoom(long < this.count ? [from, from + long] : null);
+    const from = Math.min(Math.max(first, 0), Math.max(this.extent - long, 0));
+    this.selection.zoom(long < this.extent ? [from, from + long] : null);
   }
 
   /** Zoom with Control; move a part sideways. */
