@@ -216,6 +216,7 @@ def test_a_long_turn_has_few_bars(watched: Watched, lab: Lab) -> None:
         assert 1 < len(drawn) <= 2 * (right - left)
         assert drawn[0][0] == pytest.approx(left, abs=1)
         assert sum(drawn[-1]) == pytest.approx(right, abs=1.5)
+    picture(page, "explorer_launches_long")
     assert pane.locator("*").count() < 120
     height = float(pane.locator(".trl-plot").get_attribute("height") or 0)
     for k, row in enumerate(view["rows"]):
