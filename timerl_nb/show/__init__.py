@@ -21,6 +21,7 @@ from timerl_nb.show.memory.memory_view import MemoryView
 from timerl_nb.show.memory.store_view import StoresView
 from timerl_nb.show.memory.value_view import ValuesView
 from timerl_nb.show.schedule.iteration_space_view import IterationSpaceView
+from timerl_nb.show.schedule.launch_timeline import LaunchView
 from timerl_nb.show.schedule.loop_view import LoopView
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
 from timerl_nb.show.side_by_side import side_by_side
@@ -44,6 +45,7 @@ __all__ = [
     "Index",
     "InspectorView",
     "IterationSpaceView",
+    "LaunchView",
     "Lineage",
     "LoopView",
     "MemoryView",

@@ -234,6 +234,9 @@ export interface HeldTensor {
   colour: string;
   life: number;
   store: string;
+  why: string;
+  place: string;
+  line: string;
   value_bytes: number;
   held: Numbers;
   last_read_by: number[];
@@ -286,6 +289,27 @@ export interface KeptTensor {
   why: string;
   waits: string[];
   not_given: string[];
+}
+
+export interface LaunchRow {
+  op_id: number;
+  op_ids: number[];
+  name: string;
+  region: string[];
+  colour: string;
+  launches: number;
+  seconds: number | null;
+  columns: Numbers;
+  counts: Numbers;
+}
+
+export interface LaunchView {
+  view: "launches";
+  turn: Turn;
+  first: Numbers;
+  rows: LaunchRow[];
+  how: "estimated" | "measured" | "measured by call";
+  begin: Numbers;
 }
 
 export interface Life {

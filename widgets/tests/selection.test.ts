@@ -121,3 +121,19 @@ test("a tensor is one output of its operation", () => {
   assert.deepEqual([[...selection.ids], held()], [[9], [true, true, true]]);
   assert.ok(!selection.reads([8, 3]));
 });
+
+test("the visible range moves with the instant", () => {
+  const selection = selected();
+  const told: string[] = [];
+  selection.zoom([4, 8]);
+  selection.subscribe((change) => told.push(change));
+  selection.at(6);
+  assert.deepEqual(told, ["instant"]);
+  selection.at(9);
+  assert.deepEqual(selection.range, [6, 10]);
+  selection.at(1);
+  assert.deepEqual(selection.range, [1, 5]);
+  selection.zoom(null);
+  selection.at(9);
+  assert.equal(selection.range, null);
+});

@@ -13,6 +13,7 @@ from timerl_nb.show import (
     Index,
     InspectorView,
     IterationSpaceView,
+    LaunchView,
     Lineage,
     LoopView,
     MemoryView,
@@ -29,6 +30,7 @@ from timerl_nb.show import (
 from timerl_nb.show.colours import of_statements, of_tensors
 from timerl_nb.show.offline_rendering import arrange_pictures
 from timerl_nb.show.stages.compile_progress import LAST
+from timerl_nb.show.stages.measured_launches import Measured
 from timerl_nb.show.widget_api import (
     DataflowAttrs,
     DrawingError,
@@ -36,6 +38,7 @@ from timerl_nb.show.widget_api import (
     OptionError,
     Pdg,
     Program,
+    Recorded,
     Running,
     format_count,
 )
@@ -73,6 +76,11 @@ class Drawing:
         return IterationSpaceView.of_turn(
             self.turn, of_statements(self.first.schedule, self.program.schedule)
         )
+
+    def launches(self, measured: Measured | Recorded | None = None) -> LaunchView:
+        """Return the launches of the turn, with measured durations if there are measurements."""
+        colours = of_statements(self.first.schedule, self.program.schedule)
+        return LaunchView.of_turn(self.turn, self.program, measured, colours)
 
     @cached_property
     def memory(self) -> MemoryView:
@@ -259,6 +267,7 @@ class Drawing:
             "pipeline": self.pipeline,
             "space": self.space,
             "memory": self.memory,
+            "launches": self.launches(),
             "loops": self.loops,
             "source": source_view(self.program, costs=costs),
             "cost": costs,

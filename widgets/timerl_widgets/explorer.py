@@ -23,6 +23,7 @@ from timerl_nb.show import (
 )
 from timerl_nb.show.comparison.argument_sweep import MEASURED, Sweeper, problem_of, swept_argument
 from timerl_nb.show.stages.compile_progress import Progress, following, tried_text
+from timerl_nb.show.stages.measured_launches import Measured, measured_run
 from timerl_nb.show.widget_api import (
     At,
     Candidate,
@@ -31,6 +32,7 @@ from timerl_nb.show.widget_api import (
     ExecutionError,
     Family,
     Program,
+    Recorded,
     Running,
     TimeRLError,
     a_program,
@@ -104,6 +106,7 @@ class Explorer(Widget):
     loops = traitlets.Dict().tag(sync=True)
     space = traitlets.Dict().tag(sync=True)
     memory = traitlets.Dict().tag(sync=True)
+    launches = traitlets.Dict().tag(sync=True)
     inspector = traitlets.Dict().tag(sync=True)
     search = traitlets.Dict().tag(sync=True)
     values = traitlets.Dict().tag(sync=True)
@@ -201,9 +204,21 @@ class Explorer(Widget):
         check_mapping(bounds := bounds or {})
         self._change(bounds, options)
 
-    def measured(self, seconds: Mapping[int, float]) -> None:
-        """Show the measured time of each line and each operation, from seconds by operation (`Profile.by_op`)."""
-        costs = CostView.from_program(self.program, seconds)
+    def measured(self, given: Measured | Recorded | Mapping[int, float]) -> None:
+        """Show the measured time of each line, of each operation and of each launch.
+
+        Args:
+            given: a profile of the program (`trl.profile`), or a recording of its run (`trl.scope.record`). Seconds by
+                operation (`Profile.by_op`) do not change the durations of launches.
+
+        Raises:
+            CallError: the argument is none of these.
+            OptionError: the measurements contain no launch of the program.
+        """
+        if not isinstance(given, Mapping):
+            self.launches = packed(self._drawing.launches(given))
+            given = measured_run(given).by_op
+        costs = CostView.from_program(self.program, given)
         self.source, self.cost = packed(source_view(self.program, costs=costs)), packed(costs)
 
     def vary(self, **values: Any) -> None:

@@ -63,6 +63,8 @@ class HeldTensor:
         op_ids: the operation that computes it, and its statement.
         read_by: the statements that read it.
         life: index into the view's lives.
+        why: the reason for the kind of `store`.
+        place, line: the user's line that computes it, such as `train.py:12`, and the text of that line.
         last_read_by: the statements that read its values last.
         value_bytes: the bytes of one value (or block).
         held: int32 (columns,), the number of values on the device.
@@ -75,6 +77,9 @@ class HeldTensor:
     colour: str
     life: int
     store: str
+    why: str
+    place: str
+    line: str
     value_bytes: int
     held: Array
     last_read_by: tuple[int, ...]
@@ -194,7 +199,7 @@ class MemoryView(View):
                 away += _count_live(shown, one.gone, np.maximum(one.gone, one.back) - 1)
             whole = zip(life.tensors, span.tensors, span.moves, strict=True)
             for tensor, (name, _), moves in whole:
-                nbytes = plan.value_bytes[tensor]
+                nbytes, origin = plan.value_bytes[tensor], plan.origin(tensor)
                 held = count - away * moves if known is None else known[name] // max(nbytes, 1)
                 tensors.append(
                     HeldTensor(
@@ -205,6 +210,9 @@ class MemoryView(View):
                         colour_of(colours[name]),
                         k,
                         plan.stores[tensor].shape,
+                        plan.stores[tensor].why,
+                        origin.place,
+                        origin.text,
                         nbytes,
                         ints(held),
                         last,

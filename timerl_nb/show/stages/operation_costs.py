@@ -65,20 +65,17 @@ class CostView(View):
             seconds: measured seconds by operation, such as `Profile.by_op`; None if nothing is measured.
         """
         plan = a_program(program).memory
-        machine, sizes = machine_of(program.options), sizes_of(plan.pdg, program.bounds)
         stored = tuple(
             CostRow((plan.computing_operation(*tensor).id,), store.most * store.unit)
             for tensor, store in plan.stores.items()
         )
-        ops = plan.statements.ops.values()
-        counts = [prod(plan.pdg.dims[d].count(program.bounds) for d in op.domain) for op in ops]
+        ops, counts = plan.statements.ops.values(), launch_counts(program).values()
 
         def by_kernel(values: list[float]) -> tuple[CostRow, ...]:
             return tuple(CostRow(_ids(op), v) for op, v in zip(ops, values, strict=True))
 
-        estimated = [
-            n * point_seconds(sizes, op, machine) for op, n in zip(ops, counts, strict=True)
-        ]
+        each = estimated_seconds(program).values()
+        estimated = [n * seconds for n, seconds in zip(counts, each, strict=True)]
         measures = [
             Measure("bytes", "bytes", stored),
             Measure("launches", "", by_kernel([float(n) for n in counts])),
@@ -96,6 +93,22 @@ class CostView(View):
         )
 
     __repr__ = __str__
+
+
+def launch_counts(program: Program) -> dict[int, int]:
+    """Return the number of launches of each kernel in a run, without regard to conditions."""
+    plan = program.memory
+    return {
+        op.id: prod(plan.pdg.dims[d].count(program.bounds) for d in op.domain)
+        for op in plan.statements.ops.values()
+    }
+
+
+def estimated_seconds(program: Program) -> dict[int, float]:
+    """Return the estimated seconds of one launch of each kernel."""
+    plan, machine = program.memory, machine_of(program.options)
+    sizes = sizes_of(plan.pdg, program.bounds)
+    return {op.id: point_seconds(sizes, op, machine) for op in plan.statements.ops.values()}
 
 
 def computing_operations(op: Op) -> tuple[Op, ...]:

@@ -146,8 +146,15 @@ export class ComparePane extends Panel<ComparisonView | null> {
   }
 
   protected override leave(): void {
-    this.#sides.forEach(({ graph }) => graph.selection.choose([]));
-    this.#columns.forEach(({ space }) => space.selection.choose([]));
+    if (this.#columns.some(({ space }) => space.selection.range)) {
+      return this.#columns.forEach(({ space }) => space.selection.zoom(null));
+    }
+    for (const { selection } of [
+      ...this.#columns.map(({ space }) => space),
+      ...this.#sides.map(({ graph }) => graph),
+    ]) {
+      selection.choose([]);
+    }
     super.leave();
   }
 
@@ -172,6 +179,7 @@ export class ComparePane extends Panel<ComparisonView | null> {
     return selections.map((own) => {
       own.subscribe((change) => {
         if (change === "instant") selections.forEach((other) => other.at(own.instant));
+        if (change === "range") selections.forEach((other) => other.zoom(own.range));
       });
       const title = html("h4");
       const column = html("div", {}, title);

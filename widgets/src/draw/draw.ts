@@ -2,6 +2,7 @@
 import type {
   ComparisonView,
   IterationSpaceView,
+  LaunchView,
   LoopView,
   MemoryView,
   PipelineView,
@@ -14,6 +15,7 @@ import type {
 } from "../models";
 import { run, sweep } from "./charts";
 import { comparison } from "./comparison";
+import { launches } from "./launches";
 import { memory } from "./memory";
 import { nest } from "./nest";
 import { pipeline } from "./pipeline";
@@ -27,6 +29,7 @@ import { ways } from "./ways";
 export type Drawable =
   | ComparisonView
   | IterationSpaceView
+  | LaunchView
   | LoopView
   | MemoryView
   | PipelineView
@@ -44,6 +47,8 @@ export function draw(view: Drawable | { view: "text" }, said: string, most = 120
       return comparison(view);
     case "space":
       return space(view, said);
+    case "launches":
+      return launches(view);
     case "loop":
       return nest(view);
     case "memory":

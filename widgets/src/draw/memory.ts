@@ -1,6 +1,8 @@
 // Predicted live bytes over time, stacked by tensor, with the peak, the budget, and transfers.
 import type { HeldTensor, MemoryView, TurnBytes, WholeRun } from "../models";
+import { place } from "../shared/instants";
 import { axes, type Box, bytes, counted, counts, Scale, ticks } from "../shared/plot";
+import type { Range } from "../shared/selection";
 import { INK, LIMIT, SOFT } from "./looks";
 import { sheet, text, told } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
@@ -74,22 +76,22 @@ export function layersOf(model: MemoryView): Layer[] {
   return found;
 }
 
-/** The stack in a box; `measured` are the live bytes of a run. */
+/** The stack in a box, in a range of instants; `measured` are the live bytes of a run. */
 export function memoryIn(
   model: MemoryView,
   layers: readonly Layer[],
   box: Box,
   least: Extent,
   measured: TurnBytes | null = null,
+  range: Range = [0, Math.max(model.turn.count, least.count, 1)],
 ): MemoryDrawn {
-  const across = Math.max(model.turn.count, least.count, 1);
   const budget = model.budget ?? Infinity;
   const held = Array.from(measured?.bytes ?? []);
   const peak = Math.max(model.program_peak.bytes, least.bytes, 1, ...held);
   // in a comparison both stacks have the same scale, whatever their budgets
   const top = (budget < 4 * peak && !least.bytes ? Math.max(budget, peak) : peak) * 1.1;
-  const scale = new Scale(box, [0, across], [0, top]);
-  const columns = moments(model, Math.min(model.bytes.length, box.width));
+  const scale = new Scale(box, range, [0, top]);
+  const columns = moments(model, range, box.width);
   const base = new Float64Array(columns.length);
   const areas = layers.map((layer) => {
     const low = base.slice();
@@ -98,7 +100,7 @@ export function memoryIn(
     const look = { class: "trl-area", d, fill: layer.fill, "fill-opacity": 0.85 };
     return shape("path", look);
   });
-  const x = { label: "time: executed points, in order", ticks: counts(0, across, 8) };
+  const x = { label: "time: executed points, in order", ticks: counts(...range, 8) };
   const y = { label: "live", ticks: ticks(0, top, 4, 1024), format: bytes };
   const over = [...traced(scale, measured), axes(scale, x, y), ...limits(scale, model)];
   return { scale, areas, over: [...over, ...moves(scale, model)] };
@@ -109,7 +111,9 @@ function traced(scale: Scale, over: TurnBytes | null): Shape[] {
   if (!over?.bytes.length) return [];
   let [d, end] = ["", -1];
   over.bytes.forEach((value, k) => {
-    const [from, to] = [over.first[k]!, over.last[k]!];
+    const from = Math.max(over.first[k]!, scale.x[0]);
+    const to = Math.min(over.last[k]!, scale.x[1]);
+    if (from >= to) return;
     const y = scale.py(value).toFixed(1);
     d += `${from === end ? "L" : "M"}${scale.px(from).toFixed(1)} ${y}H${scale.px(to).toFixed(1)}`;
     end = to;
@@ -169,9 +173,12 @@ function limits(scale: Scale, { program_peak: peak, budget, saved_by }: MemoryVi
 function moves(scale: Scale, { lives }: MemoryView): Shape[] {
   let [offload, fetch] = ["", ""];
   const y = scale.box.top - 3;
+  const isShown = (at: number) => at >= scale.x[0] && at <= scale.x[1];
   for (const life of lives) {
-    life.offloads.forEach((at) => (offload += `M${scale.px(at) - 4} ${y}h8l-4 -7z`));
-    life.fetches.forEach((at) => (fetch += `M${scale.px(at) - 4} ${y - 7}h8l-4 7z`));
+    for (const at of life.offloads)
+      if (isShown(at)) offload += `M${scale.px(at) - 4} ${y}h8l-4 -7z`;
+    for (const at of life.fetches)
+      if (isShown(at)) fetch += `M${scale.px(at) - 4} ${y - 7}h8l-4 7z`;
   }
   return [
     shape("path", { class: "trl-move trl-offload", d: offload, fill: INK }),
@@ -198,15 +205,19 @@ export function span({ first, turn }: MemoryView, column: number): [number, numb
   return [first[column] ?? 0, first[column + 1] ?? turn.count];
 }
 
-/** Parts as wide as a pixel, each with the column of its maximum. */
-function moments(model: MemoryView, parts: number): Moment[] {
-  const count = model.bytes.length;
-  return Array.from({ length: Math.max(Math.floor(parts), 0) }, (_, k) => {
-    const from = Math.floor((k * count) / parts);
-    const to = Math.max(Math.floor(((k + 1) * count) / parts), from + 1);
+/** At most `most` parts of a range of instants, each with the column of its maximum. */
+function moments(model: MemoryView, [begin, end]: Range, most: number): Moment[] {
+  const first = place(model.first, begin);
+  const count = Math.min(place(model.first, Math.ceil(end) - 1) + 1, model.bytes.length) - first;
+  const isBehind = begin >= model.turn.count; // the other of two programs has more instants
+  const parts = isBehind ? 0 : Math.max(Math.min(count, Math.floor(most)), 0);
+  return Array.from({ length: parts }, (_, k) => {
+    const from = first + Math.floor((k * count) / parts);
+    const to = Math.max(first + Math.floor(((k + 1) * count) / parts), from + 1);
     let at = from;
     for (let n = from; n < to; n++) if (model.bytes[n]! > model.bytes[at]!) at = n;
-    return { from: span(model, from)[0], to: span(model, to - 1)[1], at };
+    const [left, right] = [span(model, from)[0], span(model, to - 1)[1]];
+    return { from: Math.max(left, begin), to: Math.min(right, end), at };
   });
 }
 

@@ -3,6 +3,7 @@
 import type { IterationSpaceView, Statement } from "../models";
 import { axes, type Box, counts, mark, Scale } from "../shared/plot";
 import { sheet, text, told } from "./sheet";
+import type { Range } from "../shared/selection";
 import { type Shape, shape, titled } from "./shapes";
 
 const NAMED = 16; // number of statements up to which the legend lists each
@@ -19,13 +20,17 @@ export interface SpaceDrawn {
   readonly marks: readonly Shape[]; // one per statement
 }
 
-/** The marks of all statements in a box. */
-export function spaceIn(view: IterationSpaceView, box: Box, least: Extent): SpaceDrawn {
+/** The marks of all statements in a box, in a range of instants. */
+export function spaceIn(
+  view: IterationSpaceView,
+  box: Box,
+  least: Extent,
+  range: Range = [0, Math.max(view.turn.count, least.count, 1)],
+): SpaceDrawn {
   const { turn, statements } = view;
-  const count = Math.max(turn.count, least.count, 1);
   const size = Math.max(turn.size, least.size);
-  const scale = new Scale(box, [0, count], [0, size]);
-  const x = { label: "time: executed points, in order", ticks: counts(0, count, 8) };
+  const scale = new Scale(box, range, [0, size]);
+  const x = { label: "time: executed points, in order", ticks: counts(...range, 8) };
   const y = { label: turn.dim ?? "", ticks: counts(0, size, 5) };
   return {
     scale,
@@ -38,11 +43,13 @@ export function spaceIn(view: IterationSpaceView, box: Box, least: Extent): Spac
 function marked(one: Statement, scale: Scale): Shape {
   const { width, height, top } = scale.box;
   const [, size] = scale.y;
-  const column = width / scale.x[1];
+  const [from, to] = scale.x;
+  const column = width / (to - from);
   const r = Math.min(5, Math.max(1.7, Math.min(column * 1.5, height / size / 2.1)));
   const parts: string[] = [];
   let before = "";
   one.times.forEach((time, k) => {
+    if (time + 0.5 < from || time + 0.5 > to) return;
     const [x, low] = [scale.px(time + 0.5), one.low[k]!];
     const place = `${x.toFixed(1)} ${scale.py(low + 0.5).toFixed(1)}`;
     if (place === before) return; // covered by the previous mark

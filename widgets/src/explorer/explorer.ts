@@ -8,6 +8,7 @@ import { InspectorPane, type InspectorModel } from "../inspector/inspector";
 import { Instants } from "../shared/instants";
 import { descend } from "../shared/lineage";
 import { type Bookmark, Bookmarks } from "./bookmarks";
+import { LaunchPane } from "../launches/launches";
 import { Layout } from "./layout";
 import { LoopPane } from "../loops/loops";
 import { LineColours } from "../shared/line_colours";
@@ -21,6 +22,7 @@ import { Settings, type Foreseen, type Status } from "../settings/settings";
 import { SpacePane } from "../space/space";
 import { StepsPane } from "../steps/steps";
 import { StoresPane } from "../stores/stores";
+import { alternate } from "./alternate";
 import { Strip } from "../strip/strip";
 import { SweepPane, type Argument, type SweepModel } from "../sweep/sweep";
 import { ValuesPane } from "../values/values";
@@ -29,6 +31,7 @@ import type {
   ComparisonView,
   CostView,
   IterationSpaceView,
+  LaunchView,
   Lineage,
   LoopView,
   MemoryView,
@@ -56,6 +59,7 @@ export interface ExplorerTraits {
 
 const CHANGES = ["options", "bounds", "argument"]; // requests whose duration is measured
 const AROUND = 172; // pixels of the timed panes beside their plots: scrubber, titles, legend
+const TABLE = 96; // least pixels of the table below the memory's plot
 const SAID = 100; // minimal milliseconds between two instants sent to Python
 
 export class ExplorerView {
@@ -109,10 +113,13 @@ export class ExplorerView {
     const scrubber = kept(new Scrubber(time, selection, send));
     const space = kept(new SpacePane(time, selection, send));
     const memory = kept(new MemoryPane(time, selection, send));
+    const launches = kept(new LaunchPane(time, selection, send));
+    alternate({ memory, launches });
     space.onResize(time, () => {
       const free = time.clientHeight - AROUND;
       space.fit(0.42 * free);
       memory.fit(0.58 * free);
+      launches.fit(0.58 * free + TABLE);
     });
     const run = kept(new RunPane(cell("run"), selection, send));
     const compare = kept(new ComparePane(cell("compare"), selection, send));
@@ -191,12 +198,13 @@ export class ExplorerView {
       space: () =>
         some<IterationSpaceView>("space", (view) => {
           const instants = new Instants(view);
-          for (const pane of [space, memory, loops]) pane.follow(instants);
+          for (const pane of [space, memory, launches, loops]) pane.follow(instants);
           selection.follow((at) => instants.statement(at)?.op_ids.slice(0, 1) ?? []);
           scrubber.draw(instants);
           space.draw(view);
         }),
       memory: () => some<MemoryView>("memory", (view) => memory.draw(view)),
+      launches: () => some<LaunchView>("launches", (view) => launches.draw(view)),
       loops: () => some<LoopView>("loops", (view) => loops.draw(view)),
       values: () => values.draw(get<ValuesView>("values")),
       inspector: () => inspector.draw(get<InspectorModel>("inspector")),

@@ -16,11 +16,16 @@ import { about, place } from "../shared/instants";
 import { html, made, svg, table } from "../shared/markup";
 import css from "./memory.css";
 import type { Send } from "../shared/pane";
-import { bytes } from "../shared/plot";
+import { bytes, counted } from "../shared/plot";
 import { term } from "../shared/terms";
 import type { Selection } from "../shared/selection";
 import { type Described, TimedPane } from "../shared/timed";
 import type { HeldTensor, MemoryView, TurnBytes } from "../models";
+
+/** The user's line behind a tensor, and the reason for its storage. */
+function reasons({ place, line, store, why }: HeldTensor): string[] {
+  return [line ? `${place}: ${line}` : place, why ? `${store}: ${why}` : store];
+}
 
 export class MemoryPane extends TimedPane<MemoryView> {
   #model: MemoryView | null = null;
@@ -135,10 +140,21 @@ export class MemoryPane extends TimedPane<MemoryView> {
     return this.#model?.turn.count ?? 0;
   }
 
+  protected override get extent(): number {
+    return Math.max(this.count, this.#least.count);
+  }
+
   protected override paint(width: number): SVGElement[] {
     this.#overview(width);
     const box = this.box(width, 18, 34);
-    const drawn = memoryIn(this.#model!, this.#layers, box, this.#least, this.#measured);
+    const drawn = memoryIn(
+      this.#model!,
+      this.#layers,
+      box,
+      this.#least,
+      this.#measured,
+      this.visible,
+    );
     this.scale = drawn.scale;
     this.#areas = drawn.areas.map(made);
     return [...this.#areas, ...drawn.over.map(made)];
@@ -178,8 +194,8 @@ export class MemoryPane extends TimedPane<MemoryView> {
     const life = this.#model!.lives[one.life]!;
     const k = life.born.findIndex((born, n) => born <= instant && life.dies[n]! >= instant);
     const lines = [
-      `${one.name}: ${bytes(size)} in ${one.held[at]} ${one.held[at] === 1 ? "value" : "values"}`,
-      `store: ${one.store}`,
+      `${one.name}: ${bytes(size)} in ${counted(one.held[at]!, "value")}`,
+      ...reasons(one),
     ];
     if (k >= 0) {
       const [born, dies] = [life.born[k]!, life.dies[k]!];
@@ -202,7 +218,7 @@ export class MemoryPane extends TimedPane<MemoryView> {
     const button = html("button", { class: "trl-quiet" }, key, one.name);
     const row = html(
       "tr",
-      { title: one.store },
+      {},
       html("th", { scope: "row" }, button),
       html("td"),
       html("td"),
@@ -212,6 +228,21 @@ export class MemoryPane extends TimedPane<MemoryView> {
     row.addEventListener("click", (event) =>
       this.selection.pick(one, event.shiftKey || event.ctrlKey || event.metaKey),
     );
+    const said = [`${one.name}: at most ${bytes(most(one))}`, ...reasons(one)].join("\n");
+    row.addEventListener("pointerenter", () => this.#explain(row, said));
+    row.addEventListener("pointerleave", () => (this.tip.hidden = true));
+    button.addEventListener("focus", () => this.#explain(row, said));
+    button.addEventListener("blur", () => (this.tip.hidden = true));
+    button.setAttribute("aria-description", said);
     return row;
+  }
+
+  /** Show a text above a row. */
+  #explain(row: HTMLElement, said: string): void {
+    this.tip.textContent = said;
+    this.tip.hidden = false;
+    const [at, body] = [row, this.body].map((one) => one.getBoundingClientRect().top);
+    const top = at! - body! + this.body.scrollTop - this.tip.offsetHeight - 2;
+    Object.assign(this.tip.style, { left: "90px", right: "", top: `${Math.max(top, 0)}px` });
   }
 }

@@ -45,6 +45,7 @@ export class Scrubber extends Pane<Instants | null> {
   }
 
   override draw(instants: Instants | null): void {
+    if (instants?.count !== this.#instants?.count) this.selection.zoom(null);
     this.#instants = instants;
     this.#slider.max = String(Math.max((instants?.count ?? 1) - 1, 0));
     const at = this.selection.instant;

@@ -50,6 +50,15 @@ export class Instants {
     return `${statement.name}(${point.join(", ")})`;
   }
 
+  /** The nearest marked instant at which a statement runs; `at` if there is none. */
+  nearOf(op: number, at: number): number {
+    const times = this.model.statements.find(({ op_id }) => op_id === op)?.times;
+    if (!times?.length) return at;
+    const k = place(times, at);
+    const next = times[k + 1];
+    return next !== undefined && next - at < at - times[k]! ? next : times[k]!;
+  }
+
   /** The nearest marked instant, or the one `by` marked instants further. */
   near(at: number, by = 0): number {
     const { at: marked } = this.model.instants;

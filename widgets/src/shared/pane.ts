@@ -16,8 +16,8 @@ export type Send = (message: Message) => void;
 
 /**
  * A view in `root`, the pane's own element. `draw` may be called again, with the changed model; `select`,
- * `instant` and `theme` are called after changes of the selected ids, the instant, or the page's theme. A
- * pane changes the selection itself (`this.selection.click(ids)`), and sends messages for actions of Python.
+ * `instant`, `range` and `theme` are called after changes of the selected ids, the instant, the visible range of
+ * the time axes, or the page's theme. A pane changes the selection itself (`this.selection.click(ids)`), and sends messages for actions of Python.
  * The notebook does not receive keys typed in it.
  */
 export abstract class Pane<Model> {
@@ -41,7 +41,11 @@ export abstract class Pane<Model> {
       this.#release.push(() => stop.dispose());
     }
     this.#release.push(
-      selection.subscribe((change) => (change === "ids" ? this.select() : this.instant())),
+      selection.subscribe((change) => {
+        if (change === "ids") this.select();
+        else if (change === "instant") this.instant();
+        else this.range();
+      }),
     );
     this.root.addEventListener(ENDED, () => this.ended());
     const watch = new MutationObserver(() => this.theme());
@@ -57,6 +61,9 @@ export abstract class Pane<Model> {
 
   /** Show `this.selection.instant`. */
   instant(): void {}
+
+  /** Show `this.selection.range`. */
+  range(): void {}
 
   /** Read colours again; style sheets with the theme's variables follow by themselves. */
   theme(): void {}

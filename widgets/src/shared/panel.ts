@@ -35,6 +35,11 @@ export abstract class Panel<Model> extends Pane<Model> {
     this.root.append(bar, this.body);
   }
 
+  /** Add controls before the others. */
+  addTools(...tools: HTMLElement[]): void {
+    this.tools.prepend(...tools);
+  }
+
   /** The pane as a separate SVG picture; null while it is empty. */
   abstract picture(): string | null;
 

@@ -6,8 +6,11 @@
 /** For each operation id, the ids of its origins in the previous stage. */
 export type Parents = Readonly<Record<string, readonly number[]>>;
 
-/** Kind of a change: the selected ids (or their relatives), or the instant. */
-export type Change = "ids" | "instant";
+/** Kind of a change: the selected ids (or their relatives), the instant, or the visible range of instants. */
+export type Change = "ids" | "instant" | "range";
+
+/** Instants from the first to the second, which is exclusive; not necessarily whole numbers. */
+export type Range = readonly [number, number];
 
 /** Output of a statement; the operation that computes it is the first of `op_ids`. */
 export interface Tensor {
@@ -24,6 +27,7 @@ export class Selection {
   #tensors: ReadonlyMap<string, Tensor> = new Map();
   #reading: ReadonlySet<number> = new Set();
   #instant: number | null = null;
+  #range: Range | null = null;
   #parents = new Map<number, readonly number[]>();
   #children = new Map<number, number[]>();
   #kernels: Parents = {};
@@ -46,6 +50,11 @@ export class Selection {
   /** The position of an executed point in the drawn turn; null for none. */
   get instant(): number | null {
     return this.#instant;
+  }
+
+  /** The visible range of the time axes; null for the whole turn. */
+  get range(): Range | null {
+    return this.#range;
   }
 
   /** The selected tensors, by operation and output. */
@@ -102,11 +111,22 @@ export class Selection {
     else this.choose(this.isExactly(ids) ? [] : heads);
   }
 
-  /** Set the instant, or null for none. */
+  /** Set the instant, or null for none; the visible range moves with it. */
   at(instant: number | null): void {
     if (instant === this.#instant) return;
     this.#instant = instant;
     this.#run();
+    if (instant === null || !this.#range) return;
+    const [from, to] = this.#range;
+    if (instant < from) this.zoom([instant, instant + to - from]);
+    else if (instant + 1 > to) this.zoom([instant + 1 - (to - from), instant + 1]);
+  }
+
+  /** Set the visible range of the time axes; null for the whole turn. */
+  zoom(range: Range | null): void {
+    if (String(range) === String(this.#range)) return;
+    this.#range = range;
+    this.#tell("range");
   }
 
   /** Set the function from instants to running operations. */

@@ -60,8 +60,12 @@ export class SpacePane extends TimedPane<IterationSpaceView> {
     return this.#model?.turn.count ?? 0;
   }
 
+  protected override get extent(): number {
+    return Math.max(this.count, this.#least.count);
+  }
+
   protected override paint(width: number): SVGElement[] {
-    const drawn = spaceIn(this.#model!, this.box(width, 20, 34), this.#least);
+    const drawn = spaceIn(this.#model!, this.box(width, 20, 34), this.#least, this.visible);
     this.scale = drawn.scale;
     this.#groups = drawn.marks.map(made);
     return [made(drawn.axes), ...this.#groups];
