@@ -53,7 +53,6 @@ for box in explorer._drawing.view.unfold().boxes:
 """
 SHARES: Final = (0.9, 0.7, 0.5)  # budgets, as shares of the memory needed
 COMPILED: Final = ".trl-settings .trl-status[data-left='0']"  # everything that one click changes
-STATUS: Final = ".trl-settings .trl-status"
 LONGEST: Final = 120_000  # time limit in milliseconds
 # Logs the times since the epoch at which a change's views arrive, and at which they are drawn.
 WATCH: Final = """() => {
@@ -65,8 +64,15 @@ WATCH: Final = """() => {
             log.received = now();
     });
     const box = document.querySelector(".trl-settings .trl-status");
+    log.begin = () => {
+        delete box.dataset.drawn;
+        log.done = new Promise((resolve) => (log.resolve = resolve));
+    };
     new MutationObserver(() => {
-        if (box.dataset.drawn) log.drawn = now();
+        if (!box.dataset.drawn) return;
+        log.drawn = now();
+        const { drawn, received } = log;
+        log.resolve({ drawn, received, waited: Number(box.dataset.drawn) });
     }).observe(box, { attributeFilter: ["data-drawn"] });
 }"""
 
@@ -163,17 +169,14 @@ class Opened:
         )
 
     def _measure(self, act: Callable[[], Any]) -> Wait:
-        status = self.page.locator(STATUS)
-        status.evaluate("(box) => delete box.dataset.drawn")
+        self.page.evaluate("() => window.waits.begin()")
         before = self._page_seconds()
         act()
-        self.page.wait_for_selector(f"{STATUS}[data-drawn]", timeout=LONGEST)
+        log = self.page.evaluate("() => window.waits.done")  # without polling, which takes CPU time
         page_cpu = self._page_seconds() - before
-        log = self.page.evaluate("() => window.waits")
-        drawn = float(status.get_attribute("data-drawn") or "nan")
         part = json.loads(self.run("import json; print(json.dumps(probe.changes[-1]))"))
         return Wait(
-            drawn,
+            log["waited"],
             *(part[name] * 1e3 for name in ("compiled", "views", "packed")),
             log["received"] - part["sent"] * 1e3,
             log["drawn"] - log["received"],

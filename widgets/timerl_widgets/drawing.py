@@ -18,9 +18,11 @@ from timerl_nb.show import (
     MemoryView,
     OutlineView,
     PipelineView,
+    SearchView,
     StepsView,
     StoresView,
     Turn,
+    View,
     graph_view,
     laid_out,
     source_view,
@@ -33,6 +35,7 @@ from timerl_widgets.packed import NOTHING, Packed, packed
 from timerl_widgets.requests import Inspect, Search
 
 FEW = 3  # operations described in one answer of the inspector
+NO_SEARCH = Search("", None, None, changed=False)
 FIRST_SHOWN = "fuse"  # the stage shown first: the fused graph
 
 
@@ -49,6 +52,10 @@ class Drawing:
         """
         self.program, self.first = program, first or program
         self.view: GraphView | None = None  # the graph as last drawn
+        self._graphs: dict[str, GraphView] = {}  # by stage, before manual folding
+        # by identity of a view, which its graph creates once: the view before, and as drawn
+        self._drawn: dict[int, tuple[GraphView, tuple[GraphView, Packed]]] = {}
+        self._of_stage: dict[tuple[str, str], Packed] = {}  # by view and stage
 
     @cached_property
     def lineage(self) -> Lineage:
@@ -98,7 +105,9 @@ class Drawing:
 
     def graph(self, stage: str, before: GraphView | None = None) -> Packed:
         """Return the graph of a stage, with the manually opened and folded clusters of an earlier view."""
-        view = graph_view(self.graph_of(stage), bounds=self.program.bounds)
+        if stage not in self._graphs:
+            self._graphs[stage] = graph_view(self.graph_of(stage), bounds=self.program.bounds)
+        view = self._graphs[stage]
         return self._draw(view if before is None else view.as_in(before))
 
     def fold(self, key: str, folded: bool) -> Packed:
@@ -112,13 +121,14 @@ class Drawing:
         return self._draw(self.view.fold(key) if folded else self.view.unfold(key))
 
     def _draw(self, view: GraphView) -> Packed:
-        self.view, graph = drawn(view)
+        if id(view) not in self._drawn:
+            self._drawn[id(view)] = view, drawn(view)
+        self.view, graph = self._drawn[id(view)][1]
         return graph
 
     def outline(self, stage: str) -> Packed:
         """Return the text of a stage without a graph."""
-        view = OutlineView.from_stage(self.program, stage)
-        return NOTHING if view is None else packed(view)
+        return self._once("outline", stage, lambda: OutlineView.from_stage(self.program, stage))
 
     def stores(self, stage: str) -> Packed:
         """Return the storage view of the stage `memory`."""
@@ -133,7 +143,15 @@ class Drawing:
         )
 
     def steps(self, stage: str) -> Packed:
-        return packed(StepsView.from_stage(self.program.stages[stage]))
+        of = self.program.stages[stage]
+        return self._once("steps", stage, lambda: StepsView.from_stage(of))
+
+    def _once(self, name: str, stage: str, make: Callable[[], View | None]) -> Packed:
+        """Return a packed view of a stage, made once."""
+        if (name, stage) not in self._of_stage:
+            view = make()
+            self._of_stage[name, stage] = NOTHING if view is None else packed(view)
+        return self._of_stage[name, stage]
 
     def inspector(self, asked: Inspect, ids: Sequence[int]) -> Packed:
         """Return the details of the first few of some operations; a kernel takes precedence over its operations.
@@ -163,11 +181,14 @@ class Drawing:
         return arrange_pictures([above, under])
 
     def search(self, asked: Search) -> Packed:
-        """Return the results of a search.
+        """Return the results of a search; a request without a query and filters has none.
 
         Raises:
             OptionError: the program has no such kind or region.
         """
+        if asked == NO_SEARCH:
+            kinds, regions = self.index.kinds, self.index.regions
+            return packed(SearchView("", None, None, False, (), kinds, regions))
         filters = {"kind": asked.kind, "region": asked.region, "changed": asked.changed}
         return packed(self.index.search(asked.query, **filters))
 

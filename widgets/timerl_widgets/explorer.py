@@ -39,7 +39,7 @@ from timerl_nb.show.widget_api import (
 from timerl_widgets.ahead import Ahead, Change, Check, Interrupted, guesses, rest
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
-from timerl_widgets.drawing import FIRST_SHOWN, Drawing, drawn, known_ids
+from timerl_widgets.drawing import FIRST_SHOWN, NO_SEARCH, Drawing, drawn, known_ids
 from timerl_widgets.known import DrawingCache
 from timerl_widgets.live import NO_TURN
 from timerl_widgets.packed import NOTHING, Packed, packed
@@ -91,6 +91,7 @@ class Explorer(Widget):
     pipeline = traitlets.Dict().tag(sync=True)
     lineage = traitlets.Dict().tag(sync=True)
     graph = traitlets.Dict().tag(sync=True)
+    against = traitlets.Unicode("").tag(sync=True)
     steps = traitlets.Dict().tag(sync=True)
     outline = traitlets.Dict().tag(sync=True)
     stores = traitlets.Dict().tag(sync=True)
@@ -148,7 +149,7 @@ class Explorer(Widget):
         self._beside, self._titles = other, ("other", "this")
         self._worker = Worker("timerl explorer", self._fail)
         self._compiler = Worker("timerl details", self._fail)  # slow requests must not delay others
-        self._sought = Search("", None, None, changed=False)
+        self._sought = NO_SEARCH
         self._cancelled = Event()
         # pending changes of bounds, options and positions
         self._changes: deque[tuple[Mapping[str, int], Mapping[str, Any], At]] = deque()
@@ -457,7 +458,7 @@ class Explorer(Widget):
                 view = progress.graph if waits and is_it and self.stage == shown else None
                 if view is not None:
                     _, graph = drawn(view if drawing is None else view.as_in(drawing))
-                    self.graph = against(graph, before)
+                    self._show_graph(graph, before)
                     self.steps, waits = packed(progress.steps), False
                 if complete and progress.is_planning:
                     self.pipeline = packed(progress.pipeline)
@@ -475,17 +476,18 @@ class Explorer(Widget):
         except Exception:
             with self.hold_sync():
                 if self.graph is not shown[1]:
-                    self.pipeline, self.graph, self.steps = shown[0], against(shown[1]), shown[2]
+                    self.pipeline, self.steps = shown[0], shown[2]
+                    self._show_graph(shown[1])
             self._tell_arguments()
             raise
         seconds = time.perf_counter() - start
         views = drawing.traits(drawing.nearest_stage(stage), self._drawing.view)
-        views["graph"] = against(views["graph"], before)
+        views["against"] = before
         views["comparison"] = self._comparison(drawing)
         self._drawing = drawing
         with self.hold_sync():
             if self.stage != stage:  # another stage was requested meanwhile, and is drawn next
-                for name in ("stage", "graph", "steps", "outline", "stores"):
+                for name in ("stage", "graph", "against", "steps", "outline", "stores"):
                     del views[name]
             self._drawn_stage = views.get("stage", self._drawn_stage)
             for name, value in views.items():
@@ -508,13 +510,19 @@ class Explorer(Widget):
         if stage not in drawing.program.stages:  # switched off since the request
             self.stage = drawing.nearest_stage(stage)
             return
-        steps, outline, graph = drawing.steps(stage), drawing.outline(stage), self.graph
-        stores = drawing.stores(stage)
-        if not outline:
-            before = f"stage {self._drawn_stage}" if self._drawn_stage != stage else ""
-            graph, self._drawn_stage = against(drawing.graph(stage, drawing.view), before), stage
+        steps, outline, stores = drawing.steps(stage), drawing.outline(stage), drawing.stores(stage)
+        graph = None if outline else drawing.graph(stage, drawing.view)
         with self.hold_sync():
-            self.graph, self.steps, self.outline, self.stores = graph, steps, outline, stores
+            if graph is not None:
+                before = f"stage {self._drawn_stage}" if self._drawn_stage != stage else ""
+                self._show_graph(graph, before)
+                self._drawn_stage = stage
+            self.steps, self.outline, self.stores = steps, outline, stores
+
+    def _show_graph(self, graph: Packed, before: str = "") -> None:
+        """Show a graph; the page compares it with the previous one, described by `before`, unless that is ""."""
+        with self.hold_sync():
+            self.graph, self.against = graph, before
 
     def _inspect(self, asked: Inspect) -> None:
         drawing = self._drawing
@@ -534,7 +542,7 @@ class Explorer(Widget):
 
     def _fold(self, key: str, folded: bool) -> None:
         try:
-            self.graph = self._drawing.fold(key, folded)
+            self._show_graph(self._drawing.fold(key, folded))
         except TimeRLError:
             self.send({"kind": "refused", "request": "fold"})
             raise
@@ -571,13 +579,6 @@ class Explorer(Widget):
                 "text": f"{type(error).__name__}: {error}",
                 "hint": "",
             }
-
-
-def against(graph: Packed, what: str = "") -> Packed:
-    """Return a graph with a description of the previous graph, with which the page compares it; "" for no
-    comparison.
-    """
-    return {**graph, "json": {**graph["json"], "against": what}}
 
 
 def was(program: Program, bounds: Mapping[str, int], options: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ const WITH = "; this switch is that of the stage of this name";
 export class Strip extends Pane<PipelineView> {
   #model: PipelineView | null = null;
   #stage = "";
-  #hits = new Map<string, number>();
+  #hits: ReadonlyMap<string, number> = new Map();
   // switches stand between the tabs, but a tab list may contain only tabs, so it refers to them
   #list = html("div", { role: "tablist", "aria-label": "stages" });
   #tabs = html("div", { class: "trl-tabs", role: "group", "aria-label": "pipeline" });
@@ -70,7 +70,8 @@ export class Strip extends Pane<PipelineView> {
       tab.setAttribute("aria-selected", String(chosen));
       tab.toggleAttribute("data-first", chosen);
       tab.parentElement!.classList.toggle("trl-shown", chosen);
-      if (chosen) this.#reveal(tab.parentElement!);
+      // in the next frame, when the browser computes the layout anyway
+      if (chosen) requestAnimationFrame(() => this.#reveal(tab.parentElement!));
     }
   }
 
@@ -85,8 +86,9 @@ export class Strip extends Pane<PipelineView> {
 
   /** Show the number of search results in each stage. */
   found(hits: ReadonlyMap<string, number>): void {
-    this.#hits = new Map(hits);
-    this.#paint();
+    const same = String([...hits]) === String([...this.#hits]);
+    this.#hits = hits;
+    if (!same) this.#paint();
   }
 
   #id(row: StageRow): string {
