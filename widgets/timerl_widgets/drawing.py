@@ -105,26 +105,40 @@ class Drawing:
 
     def graph(self, stage: str, before: GraphView | None = None) -> Packed:
         """Return the graph of a stage, with the manually opened and folded clusters of an earlier view."""
+        return self.draw(self._graph_in(stage, before))
+
+    def lay_out(self, stage: str, before: GraphView | None = None) -> None:
+        """Create the views of a stage, without changing the graph as last drawn."""
+        self.steps(stage), self.stores(stage)
+        if not self.outline(stage):
+            self.layout_of(self._graph_in(stage, before))
+
+    def _graph_in(self, stage: str, before: GraphView | None) -> GraphView:
         if stage not in self._graphs:
             self._graphs[stage] = graph_view(self.graph_of(stage), bounds=self.program.bounds)
         view = self._graphs[stage]
-        return self._draw(view if before is None else view.as_in(before))
+        return view if before is None else view.as_in(before)
 
-    def fold(self, key: str, folded: bool) -> Packed:
-        """Return the graph with a cluster folded or open.
+    def fold(self, key: str, folded: bool) -> GraphView:
+        """Return the view of the graph with a cluster folded or open, not yet laid out.
 
         Raises:
             DrawingError: the cluster does not exist, or no graph has been drawn.
         """
         if self.view is None:
             raise DrawingError("no graph has been drawn.", hint="draw a graph by `graph` first.")
-        return self._draw(self.view.fold(key) if folded else self.view.unfold(key))
+        return self.view.fold(key) if folded else self.view.unfold(key)
 
-    def _draw(self, view: GraphView) -> Packed:
+    def draw(self, view: GraphView) -> Packed:
+        """Return a view of the graph with its picture."""
+        self.view, graph = self.layout_of(view)
+        return graph
+
+    def layout_of(self, view: GraphView) -> tuple[GraphView, Packed]:
+        """Return a view, folded as far as its layout requires, and the view packed with its picture."""
         if id(view) not in self._drawn:
             self._drawn[id(view)] = view, drawn(view)
-        self.view, graph = self._drawn[id(view)][1]
-        return graph
+        return self._drawn[id(view)][1]
 
     def outline(self, stage: str) -> Packed:
         """Return the text of a stage without a graph."""

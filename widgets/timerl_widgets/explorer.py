@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
@@ -35,6 +35,7 @@ from timerl_nb.show.widget_api import (
     a_program,
     check_mapping,
     explain_call_errors,
+    format_count,
 )
 from timerl_widgets.ahead import Ahead, Change, Check, Interrupted, guesses, rest
 from timerl_widgets.bundles import module
@@ -60,6 +61,7 @@ from timerl_widgets.requests import (
     Sweep,
     parse,
 )
+from timerl_widgets.waits import Waits
 from timerl_widgets.widget import Widget
 from timerl_widgets.worker import Worker
 
@@ -151,6 +153,7 @@ class Explorer(Widget):
         self._compiler = Worker("timerl details", self._fail)  # slow requests must not delay others
         self._sought = NO_SEARCH
         self._cancelled = Event()
+        self._waits = Waits(lambda: self.status, lambda status: setattr(self, "status", status))
         # pending changes of bounds, options and positions
         self._changes: deque[tuple[Mapping[str, int], Mapping[str, Any], At]] = deque()
         shown = self._drawing.nearest_stage(stage) if stage == FIRST_SHOWN else stage
@@ -234,9 +237,10 @@ class Explorer(Widget):
         return None if self._sweeper is None else self._sweeper.view
 
     def cancel(self) -> None:
-        """Cancel the compiling change at its next step, and all pending changes."""
+        """Cancel the compiling change at its next step, all pending changes, and waits for views."""
         self._changes.clear()
         self._cancelled.set()
+        self._waits.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the results of all requests are shown; return False after a timeout."""
@@ -304,7 +308,8 @@ class Explorer(Widget):
             case Detail(name):
                 self._compiler.ask(name, lambda: self._show_detail(self._drawing, name))
             case Search():
-                self._submit("search", lambda: self._search(request))
+                what = "searching all stages …"
+                self._submit("search", lambda: self._waits.run(what, lambda: self._search(request)))
 
     # --- background work --------------------------------------------------------------------------
 
@@ -315,16 +320,15 @@ class Explorer(Widget):
     def _change(
         self, bounds: Mapping[str, int], options: Mapping[str, Any], at: At | None = None
     ) -> None:
-        self.status = {"state": "compiling"}
+        made = changed_text(bounds, options) or "at another value"
+        self.status = {"state": "compiling", "text": f"compiling: {made} …"}
         self._cancelled.clear()
         self._changes.append((bounds, options, at or {}))
         self._submit("compile", self._recompile)
 
-    def _changed(self) -> tuple[Drawing, bool, str]:
-        """Return the program with all pending changes, or raise an error and apply none of them.
-
-        Also returns whether the program was cached, and a description of the previous state.
-        """
+    def _changed(self) -> Changed:
+        """Return the program with all pending changes, or raise an error and apply none of them."""
+        start, stage = time.perf_counter(), self.stage
         bounds: dict[str, int] = {}
         options: dict[str, Any] = {}
         at = dict(self._place.at)
@@ -366,6 +370,8 @@ class Explorer(Widget):
                 under, given = {**place.bounds, **bounds}, {**place.options, **options}
                 shown = place.family.program(at, under, given, observer)
                 drawing = Drawing(shown, self._first)
+            seconds = time.perf_counter() - start
+            comparison = self._draw_ahead(drawing, stage, is_known=known is not None)
         except Exception as error:
             if moves and not self._cancelled.is_set():
                 place.failed[key(at)] = problem_of(error)
@@ -373,7 +379,17 @@ class Explorer(Widget):
         place.at = at
         place.bounds.update(bounds)
         place.options.update(options)
-        return self._known.get_drawing(drawing), known is not None, before
+        drawing = self._known.get_drawing(drawing)
+        return Changed(drawing, known is not None, before, seconds, comparison)
+
+    def _draw_ahead(self, drawing: Drawing, stage: str, *, is_known: bool) -> Packed:
+        """Create the views of the program that is shown next, unless cancelled, and return its comparison."""
+        if not is_known:
+            self.status = {"state": "compiling", "text": "drawing the program …"}
+        before, shown = self._drawing.view, drawing.nearest_stage(stage)
+        self._waits.run(layout_text(drawing, shown), lambda: drawing.lay_out(shown, before))
+        drawing.prepare(stage, before, lambda _: self._go_on())
+        return self._compare(drawing) if self._beside is not None else NOTHING
 
     def _go_on(self) -> None:
         """Raise an error if the compiling change has been cancelled."""
@@ -467,10 +483,10 @@ class Explorer(Widget):
         return show
 
     def _recompile(self) -> None:
-        start, stage = time.perf_counter(), self.stage
+        stage = self.stage
         shown = self.pipeline, self.graph, self.steps
         try:
-            drawing, known, before = self._changed()
+            made = self._changed()
         except Interrupted:  # newer requests are combined with this one
             return
         except Exception:
@@ -480,10 +496,9 @@ class Explorer(Widget):
                     self._show_graph(shown[1])
             self._tell_arguments()
             raise
-        seconds = time.perf_counter() - start
+        drawing = made.drawing
         views = drawing.traits(drawing.nearest_stage(stage), self._drawing.view)
-        views["against"] = before
-        views["comparison"] = self._comparison(drawing)
+        views["against"], views["comparison"] = made.before, made.comparison
         self._drawing = drawing
         with self.hold_sync():
             if self.stage != stage:  # another stage was requested meanwhile, and is drawn next
@@ -496,7 +511,12 @@ class Explorer(Widget):
             self.instant = self.instant  # validated against the new turn
             told = list(drawing.program.warnings)
             self._tell_arguments()
-            self.status = {"state": "ready", "seconds": seconds, "known": known, "warnings": told}
+            self.status = {
+                "state": "ready",
+                "seconds": made.seconds,
+                "known": made.is_known,
+                "warnings": told,
+            }
         self._search(drawing.drop_missing_filters(self._sought))
         if self._conductor.view is not None:  # possibly of the previous program
             self._show_run(self._conductor.view)
@@ -510,6 +530,13 @@ class Explorer(Widget):
         if stage not in drawing.program.stages:  # switched off since the request
             self.stage = drawing.nearest_stage(stage)
             return
+        try:
+            self._waits.run(
+                layout_text(drawing, stage), lambda: drawing.lay_out(stage, drawing.view)
+            )
+        except ExecutionError:
+            self.stage = self._drawn_stage  # the page returns to it
+            raise
         steps, outline, stores = drawing.steps(stage), drawing.outline(stage), drawing.stores(stage)
         graph = None if outline else drawing.graph(stage, drawing.view)
         with self.hold_sync():
@@ -534,15 +561,21 @@ class Explorer(Widget):
         """Create a detail of the shown program, or report the error."""
         problem = ""
         try:
-            view = detail(drawing.program, name)
+            view = self._waits.run(
+                f"creating {name} of the program …", lambda: detail(drawing.program, name)
+            )
         except Exception as error:
             view, problem = OutlineView(name, ()), f"{type(error).__name__}: {error}"
         if drawing is self._drawing:
             self.told = packed(view, problem=problem)
 
     def _fold(self, key: str, folded: bool) -> None:
+        drawing = self._drawing
         try:
-            self._show_graph(self._drawing.fold(key, folded))
+            view = drawing.fold(key, folded)
+            what = f"laying out the graph of {format_count(len(view.nodes), 'node')} …"
+            self._waits.run(what, lambda: drawing.layout_of(view))
+            self._show_graph(drawing.draw(view))
         except TimeRLError:
             self.send({"kind": "refused", "request": "fold"})
             raise
@@ -551,7 +584,10 @@ class Explorer(Widget):
         self.search, self._sought = self._drawing.search(asked), asked
 
     def _look_beside(self) -> None:
-        self.comparison = self._comparison(self._drawing)
+        self.comparison = self._compare(self._drawing)
+
+    def _compare(self, drawing: Drawing) -> Packed:
+        return self._waits.run("comparing the programs …", lambda: self._comparison(drawing))
 
     def _comparison(self, drawing: Drawing) -> Packed:
         if self._beside is None:
@@ -581,6 +617,25 @@ class Explorer(Widget):
             }
 
 
+@dataclass(frozen=True)
+class Changed:
+    """A changed program with its views, before it is shown.
+
+    Attributes:
+        drawing: the program.
+        is_known: whether it was cached.
+        before: the previous state in words.
+        seconds: the time of the compilation.
+        comparison: the comparison with another program.
+    """
+
+    drawing: Drawing
+    is_known: bool
+    before: str
+    seconds: float
+    comparison: Packed
+
+
 def was(program: Program, bounds: Mapping[str, int], options: Mapping[str, Any]) -> str:
     """Describe the state of a program that a change alters: `contract on`, `T = 12`."""
     given = {name: getattr(program.options, name, value) for name, value in options.items()}
@@ -592,6 +647,17 @@ def was(program: Program, bounds: Mapping[str, int], options: Mapping[str, Any])
         if size != to
     ]
     return ", ".join(found) if 0 < len(found) <= 3 else "before this change"
+
+
+def changed_text(bounds: Mapping[str, int], options: Mapping[str, Any]) -> str:
+    """Describe a change: `contract off, T = 12`."""
+    named = [f"{name} {says(value)}" for name, value in options.items()]
+    return ", ".join([*named, *(f"{name} = {size:,}" for name, size in bounds.items())])
+
+
+def layout_text(drawing: Drawing, stage: str) -> str:
+    count = len(drawing.graph_of(stage))
+    return f"laying out the stage {stage} of {format_count(count, 'operation')} …"
 
 
 def says(value: object) -> str:
