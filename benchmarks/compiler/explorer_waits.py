@@ -19,7 +19,7 @@ from typing import Any, Final
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
 from tests.browser.conftest import FLAGS, Lab, find_chromium, serving
-from tests.browser.opened import open_and_run, write
+from tests.browser.opened import ask, open_and_run, write
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = """
@@ -155,18 +155,7 @@ class Opened:
 
     def run(self, code: str) -> str:
         """Run code in the kernel, and return its printed text."""
-        return self.page.evaluate(
-            """async (code) => {
-                const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
-                const future = kernel.requestExecute({ code });
-                let text = "";
-                future.onIOPub = ({ content }) => (text += content.text ?? "");
-                const { content } = await future.done;
-                if (content.status !== "ok") throw new Error(content.evalue);
-                return text;
-            }""",
-            code,
-        )
+        return ask(self.page, code)
 
     def _measure(self, act: Callable[[], Any]) -> Wait:
         self.page.evaluate("() => window.waits.begin()")

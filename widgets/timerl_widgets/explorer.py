@@ -389,7 +389,7 @@ class Explorer(Widget):
         before, shown = self._drawing.view, drawing.nearest_stage(stage)
         self._waits.run(layout_text(drawing, shown), lambda: drawing.lay_out(shown, before))
         drawing.prepare(stage, before, lambda _: self._go_on())
-        return self._compare(drawing) if self._beside is not None else NOTHING
+        return self._compare_programs(drawing) if self._beside is not None else NOTHING
 
     def _go_on(self) -> None:
         """Raise an error if the compiling change has been cancelled."""
@@ -584,9 +584,9 @@ class Explorer(Widget):
         self.search, self._sought = self._drawing.search(asked), asked
 
     def _look_beside(self) -> None:
-        self.comparison = self._compare(self._drawing)
+        self.comparison = self._compare_programs(self._drawing)
 
-    def _compare(self, drawing: Drawing) -> Packed:
+    def _compare_programs(self, drawing: Drawing) -> Packed:
         return self._waits.run("comparing the programs …", lambda: self._comparison(drawing))
 
     def _comparison(self, drawing: Drawing) -> Packed:
