@@ -22,24 +22,7 @@ from tests.browser.conftest import FLAGS, Lab, find_chromium, serving
 from tests.browser.opened import ask, open_and_run, write
 
 ROOT: Final = Path(__file__).parents[2]
-README: Final = """
-import timerl_nb as trl
-
-with trl.Context("b", "i", "t") as ctx:
-    (b, B), (i, I), (t, T) = ctx.dims
-    env = trl.env.make("CartPole-v1")
-    dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[32, 32]).build()
-    o = trl.like(env.obs_space, domain=(b, i, t))
-    o[b, i, 0] = env.reset(domain=(b, i))
-    a = dnn.sample(o)
-    o[b, i, t + 1], r, d = env.step(a)
-    g = r[b, i, t:T].discounted_sum(0.95)
-    (-dnn.log_prob(a) * g).mean(over=(b, t)).backward()
-    trl.optim.Adam(dnn.params, lr=1e-3).step()
-    ctx.output("return", r.sum(over=t).mean(over=b))
-
-program = ctx.compile({B: 64, I: 20, T: 500})
-"""
+README: Final = ROOT / "README.md"
 # 215 nodes in the stage `contract` with all clusters open
 MANY_NODES: Final = """
 import timerl_nb as trl
@@ -179,6 +162,12 @@ class Opened:
         return next(one["value"] for one in found if one["name"] == "TaskDuration")
 
 
+def readme_program() -> str:
+    """Return the code of the README's program, up to its compilation."""
+    text = README.read_text(encoding="utf-8")
+    return text.split("```python\n")[1].split("result =")[0]
+
+
 def main(rounds: str = "3") -> None:
     """Print a table of all changes, each the minimum of some rounds."""
     chromium = find_chromium()
@@ -189,7 +178,7 @@ def main(rounds: str = "3") -> None:
         root.mkdir()
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         with serving(home, root) as lab:
-            measure(browser, lab, int(rounds))
+            measure(browser, lab, int(rounds), readme_program(), MANY_NODES)
         browser.close()
 
 
@@ -197,8 +186,8 @@ def measure(
     browser: Browser,
     lab: Lab,
     rounds: int,
-    program: str = README,
-    many_nodes: str = MANY_NODES,
+    program: str,
+    many_nodes: str,
     own_kernel: bool = True,
 ) -> None:
     """Measure and print the waits of a program, and of the open graph of another one."""
@@ -238,6 +227,8 @@ def measure(
     nodes = opened("nodes", many_nodes, ahead=False)
     nodes.run('explorer.stage = "contract"\nexplorer.wait()\n' + OPEN_ALL)
     count = nodes.page.locator(".trl-graph g.node").count()
-    nodes.click("switch-lift")
-    show(f"`lift`, {count} nodes", [nodes.click("switch-lift") for _ in range(2 * rounds)])
+    for name, change in (("lift", "the same graph"), ("simplify", "another graph")):
+        waits = [nodes.click(f"switch-{name}") for _ in range(2 + 2 * rounds)]
+        show(f"`{name}`, {count} nodes, {change}", waits[2:])
     nodes.page.close()
+    print(f"\nload at the end: {os.getloadavg()[0]:.1f}")
