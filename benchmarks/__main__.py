@@ -33,7 +33,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "taps": "scope.taps:main",
     "temporaries": "memory.temporaries:main",
     "tiles": "memory.tiles:main",
-    "toggles": "compiler.toggles:main",
+    "explorer": "compiler.explorer_waits:main",
 }
 # No machine header: callers parse the output of these benchmarks, or fork before JAX starts
 # threads.

@@ -57,6 +57,22 @@ def run_cell(page: Page, source: str) -> None:
     )
 
 
+def ask(page: Page, source: str) -> str:
+    """Run code in the open notebook's kernel, and return its printed text."""
+    return page.evaluate(
+        """async (code) => {
+            const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+            const future = kernel.requestExecute({ code });
+            let text = "";
+            future.onIOPub = ({ content }) => (text += content.text ?? "");
+            const { content } = await future.done;
+            if (content.status !== "ok") throw new Error(content.evalue);
+            return text;
+        }""",
+        source,
+    )
+
+
 def change_theme(page: Page, name: str) -> None:
     """Set a theme; the server stores it for later pages."""
     page.evaluate(

@@ -14,9 +14,8 @@ from typing import Literal
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from benchmarks.compiler import toggles
 from tests.browser.conftest import Lab, Watched
 from tests.browser.opened import change_theme, open_and_run, run_cell, write
 
@@ -491,17 +490,6 @@ def test_panes_stand_alone_and_are_saved_as_pictures(watched: Watched, lab: Lab)
                 button.click()
             assert Path(os.fspath(download.value.path())).read_bytes().startswith(start)
     assert_clean(watched)
-
-
-def test_clicks_on_switches_are_timed(browser: Browser, lab: Lab) -> None:
-    program = """
-import timerl_nb as trl
-program = trl.algorithms.reinforce(hidden=(3,)).compile({"B": 2, "I": 3, "T": 5})
-"""
-    rows = list(toggles.measure(browser, lab, program, ["lift", "fuse"], 1, own_kernels=False))
-    assert [row.switch for row in rows] == ["lift", "fuse"]
-    for row in rows:
-        assert min(row.first, row.ahead, row.again, row.back) > 0, row
 
 
 AREAS = """() => Object.fromEntries(

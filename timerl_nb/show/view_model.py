@@ -37,6 +37,7 @@ class Key:
 
 
 HIDDEN: Final = Key(None)
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class View(Displayed):
@@ -103,6 +104,10 @@ class View(Displayed):
 
 def jsonable(value: Any, array: Callable[[Array], Any]) -> Any:
     """Convert a value to JSON: dataclasses by their parts, sets in sorted order, arrays by `array`."""
+    if type(value) in _PLAIN:  # most values of a view
+        return value
+    if type(value) is tuple:
+        return [jsonable(one, array) for one in value]
     if isinstance(value, np.ndarray):
         return array(value)
     if is_dataclass(value):

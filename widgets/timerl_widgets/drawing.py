@@ -19,10 +19,12 @@ from timerl_nb.show import (
     MemoryView,
     OutlineView,
     PipelineView,
+    SearchView,
     StepsView,
     StoresView,
     Turn,
     ValuesView,
+    View,
     graph_view,
     laid_out,
     source_view,
@@ -46,6 +48,7 @@ from timerl_widgets.packed import NOTHING, Packed, packed
 from timerl_widgets.requests import Inspect, Search
 
 FEW = 3  # operations described in one answer of the inspector, and tensors with values
+NO_SEARCH = Search("", None, None, changed=False)
 FIRST_SHOWN = "fuse"  # the stage shown first: the fused graph
 
 
@@ -62,6 +65,10 @@ class Drawing:
         """
         self.program, self.first = program, first or program
         self.view: GraphView | None = None  # the graph as last drawn
+        self._graphs: dict[str, GraphView] = {}  # by stage, before manual folding
+        # by identity of a view, which its graph creates once: the view before, and as drawn
+        self._drawn: dict[int, tuple[GraphView, tuple[GraphView, Packed]]] = {}
+        self._of_stage: dict[tuple[str, str], Packed] = {}  # by view and stage
 
     @cached_property
     def lineage(self) -> Lineage:
@@ -116,27 +123,44 @@ class Drawing:
 
     def graph(self, stage: str, before: GraphView | None = None) -> Packed:
         """Return the graph of a stage, with the manually opened and folded clusters of an earlier view."""
-        view = graph_view(self.graph_of(stage), bounds=self.program.bounds)
-        return self._draw(view if before is None else view.as_in(before))
+        return self.draw(self._graph_in(stage, before))
 
-    def fold(self, key: str, folded: bool) -> Packed:
-        """Return the graph with a cluster folded or open.
+    def lay_out(self, stage: str, before: GraphView | None = None) -> None:
+        """Create the views of a stage, without changing the graph as last drawn."""
+        self.steps(stage), self.stores(stage)
+        if not self.outline(stage):
+            self.layout_of(self._graph_in(stage, before))
+
+    def _graph_in(self, stage: str, before: GraphView | None) -> GraphView:
+        if stage not in self._graphs:
+            self._graphs[stage] = graph_view(self.graph_of(stage), bounds=self.program.bounds)
+        view = self._graphs[stage]
+        return view if before is None else view.as_in(before)
+
+    def fold(self, key: str, folded: bool) -> GraphView:
+        """Return the view of the graph with a cluster folded or open, not yet laid out.
 
         Raises:
             DrawingError: the cluster does not exist, or no graph has been drawn.
         """
         if self.view is None:
             raise DrawingError("no graph has been drawn.", hint="draw a graph by `graph` first.")
-        return self._draw(self.view.fold(key) if folded else self.view.unfold(key))
+        return self.view.fold(key) if folded else self.view.unfold(key)
 
-    def _draw(self, view: GraphView) -> Packed:
-        self.view, graph = drawn(view)
+    def draw(self, view: GraphView) -> Packed:
+        """Return a view of the graph with its picture."""
+        self.view, graph = self.layout_of(view)
         return graph
+
+    def layout_of(self, view: GraphView) -> tuple[GraphView, Packed]:
+        """Return a view, folded as far as its layout requires, and the view packed with its picture."""
+        if id(view) not in self._drawn:
+            self._drawn[id(view)] = view, drawn(view)
+        return self._drawn[id(view)][1]
 
     def outline(self, stage: str) -> Packed:
         """Return the text of a stage without a graph."""
-        view = OutlineView.from_stage(self.program, stage)
-        return NOTHING if view is None else packed(view)
+        return self._once("outline", stage, lambda: OutlineView.from_stage(self.program, stage))
 
     def stores(self, stage: str) -> Packed:
         """Return the storage view of the stage `memory`."""
@@ -151,7 +175,15 @@ class Drawing:
         )
 
     def steps(self, stage: str) -> Packed:
-        return packed(StepsView.from_stage(self.program.stages[stage]))
+        of = self.program.stages[stage]
+        return self._once("steps", stage, lambda: StepsView.from_stage(of))
+
+    def _once(self, name: str, stage: str, make: Callable[[], View | None]) -> Packed:
+        """Return a packed view of a stage, made once."""
+        if (name, stage) not in self._of_stage:
+            view = make()
+            self._of_stage[name, stage] = NOTHING if view is None else packed(view)
+        return self._of_stage[name, stage]
 
     def inspector(self, asked: Inspect, ids: Sequence[int]) -> Packed:
         """Return the details of the first few of some operations; a kernel takes precedence over its operations.
@@ -220,11 +252,14 @@ class Drawing:
         return arrange_pictures([above, under])
 
     def search(self, asked: Search) -> Packed:
-        """Return the results of a search.
+        """Return the results of a search; a request without a query and filters has none.
 
         Raises:
             OptionError: the program has no such kind or region.
         """
+        if asked == NO_SEARCH:
+            kinds, regions = self.index.kinds, self.index.regions
+            return packed(SearchView("", None, None, False, (), kinds, regions))
         filters = {"kind": asked.kind, "region": asked.region, "changed": asked.changed}
         return packed(self.index.search(asked.query, **filters))
 

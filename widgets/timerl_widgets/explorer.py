@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
@@ -38,11 +38,12 @@ from timerl_nb.show.widget_api import (
     a_program,
     check_mapping,
     explain_call_errors,
+    format_count,
 )
 from timerl_widgets.ahead import Ahead, Change, Check, Interrupted, guesses, rest
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
-from timerl_widgets.drawing import FIRST_SHOWN, Drawing, drawn, known_ids
+from timerl_widgets.drawing import FIRST_SHOWN, NO_SEARCH, Drawing, drawn, known_ids
 from timerl_widgets.known import DrawingCache
 from timerl_widgets.live import NO_TURN
 from timerl_widgets.packed import NOTHING, Packed, packed
@@ -65,6 +66,7 @@ from timerl_widgets.requests import (
     is_bookmark,
     parse,
 )
+from timerl_widgets.waits import Waits
 from timerl_widgets.widget import Widget
 from timerl_widgets.worker import Worker
 
@@ -97,6 +99,7 @@ class Explorer(Widget):
     pipeline = traitlets.Dict().tag(sync=True)
     lineage = traitlets.Dict().tag(sync=True)
     graph = traitlets.Dict().tag(sync=True)
+    against = traitlets.Unicode("").tag(sync=True)
     steps = traitlets.Dict().tag(sync=True)
     outline = traitlets.Dict().tag(sync=True)
     stores = traitlets.Dict().tag(sync=True)
@@ -161,8 +164,9 @@ class Explorer(Widget):
         self._worker = Worker("timerl explorer", self._fail)
         self._compiler = Worker("timerl details", self._fail)  # slow requests must not delay others
         self._inspected: Inspect | None = None
-        self._sought = Search("", None, None, changed=False)
+        self._sought = NO_SEARCH
         self._cancelled = Event()
+        self._waits = Waits(lambda: self.status, lambda status: setattr(self, "status", status))
         # pending changes of bounds, options and positions
         self._changes: deque[tuple[Mapping[str, int], Mapping[str, Any], At]] = deque()
         shown = self._drawing.nearest_stage(stage) if stage == FIRST_SHOWN else stage
@@ -259,9 +263,10 @@ class Explorer(Widget):
         return None if self._sweeper is None else self._sweeper.view
 
     def cancel(self) -> None:
-        """Cancel the compiling change at its next step, and all pending changes."""
+        """Cancel the compiling change at its next step, all pending changes, and waits for views."""
         self._changes.clear()
         self._cancelled.set()
+        self._waits.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the results of all requests are shown; return False after a timeout."""
@@ -336,7 +341,8 @@ class Explorer(Widget):
             case Detail(name):
                 self._compiler.ask(name, lambda: self._show_detail(self._drawing, name))
             case Search():
-                self._submit("search", lambda: self._search(request))
+                what = "searching all stages …"
+                self._submit("search", lambda: self._waits.run(what, lambda: self._search(request)))
 
     # --- background work --------------------------------------------------------------------------
 
@@ -347,16 +353,15 @@ class Explorer(Widget):
     def _change(
         self, bounds: Mapping[str, int], options: Mapping[str, Any], at: At | None = None
     ) -> None:
-        self.status = {"state": "compiling"}
+        made = changed_text(bounds, options) or "at another value"
+        self.status = {"state": "compiling", "text": f"compiling: {made} …"}
         self._cancelled.clear()
         self._changes.append((bounds, options, at or {}))
         self._submit("compile", self._recompile)
 
-    def _changed(self) -> tuple[Drawing, bool, str]:
-        """Return the program with all pending changes, or raise an error and apply none of them.
-
-        Also returns whether the program was cached, and a description of the previous state.
-        """
+    def _changed(self) -> Changed:
+        """Return the program with all pending changes, or raise an error and apply none of them."""
+        start, stage = time.perf_counter(), self.stage
         bounds: dict[str, int] = {}
         options: dict[str, Any] = {}
         at = dict(self._place.at)
@@ -398,6 +403,8 @@ class Explorer(Widget):
                 under, given = {**place.bounds, **bounds}, {**place.options, **options}
                 shown = place.family.program(at, under, given, observer)
                 drawing = Drawing(shown, self._first)
+            seconds = time.perf_counter() - start
+            comparison = self._draw_ahead(drawing, stage, is_known=known is not None)
         except Exception as error:
             if moves and not self._cancelled.is_set():
                 place.failed[key(at)] = problem_of(error)
@@ -405,7 +412,17 @@ class Explorer(Widget):
         place.at = at
         place.bounds.update(bounds)
         place.options.update(options)
-        return self._known.get_drawing(drawing), known is not None, before
+        drawing = self._known.get_drawing(drawing)
+        return Changed(drawing, known is not None, before, seconds, comparison)
+
+    def _draw_ahead(self, drawing: Drawing, stage: str, *, is_known: bool) -> Packed:
+        """Create the views of the program that is shown next, unless cancelled, and return its comparison."""
+        if not is_known:
+            self.status = {"state": "compiling", "text": "drawing the program …"}
+        before, shown = self._drawing.view, drawing.nearest_stage(stage)
+        self._waits.run(layout_text(drawing, shown), lambda: drawing.lay_out(shown, before))
+        drawing.prepare(stage, before, lambda _: self._go_on())
+        return self._compare_programs(drawing) if self._beside is not None else NOTHING
 
     def _go_on(self) -> None:
         """Raise an error if the compiling change has been cancelled."""
@@ -490,7 +507,7 @@ class Explorer(Widget):
                 view = progress.graph if waits and is_it and self.stage == shown else None
                 if view is not None:
                     _, graph = drawn(view if drawing is None else view.as_in(drawing))
-                    self.graph = against(graph, before)
+                    self._show_graph(graph, before)
                     self.steps, waits = packed(progress.steps), False
                 if complete and progress.is_planning:
                     self.pipeline = packed(progress.pipeline)
@@ -499,26 +516,26 @@ class Explorer(Widget):
         return show
 
     def _recompile(self) -> None:
-        start, stage = time.perf_counter(), self.stage
+        stage = self.stage
         shown = self.pipeline, self.graph, self.steps
         try:
-            drawing, known, before = self._changed()
+            made = self._changed()
         except Interrupted:  # newer requests are combined with this one
             return
         except Exception:
             with self.hold_sync():
                 if self.graph is not shown[1]:
-                    self.pipeline, self.graph, self.steps = shown[0], against(shown[1]), shown[2]
+                    self.pipeline, self.steps = shown[0], shown[2]
+                    self._show_graph(shown[1])
             self._tell_arguments()
             raise
-        seconds = time.perf_counter() - start
+        drawing = made.drawing
         views = drawing.traits(drawing.nearest_stage(stage), self._drawing.view)
-        views["graph"] = against(views["graph"], before)
-        views["comparison"] = self._comparison(drawing)
+        views["against"], views["comparison"] = made.before, made.comparison
         self._drawing = drawing
         with self.hold_sync():
             if self.stage != stage:  # another stage was requested meanwhile, and is drawn next
-                for name in ("stage", "graph", "steps", "outline", "stores"):
+                for name in ("stage", "graph", "against", "steps", "outline", "stores"):
                     del views[name]
             self._drawn_stage = views.get("stage", self._drawn_stage)
             for name, value in views.items():
@@ -527,7 +544,12 @@ class Explorer(Widget):
             self.instant = self.instant  # validated against the new turn
             told = list(drawing.program.warnings)
             self._tell_arguments()
-            self.status = {"state": "ready", "seconds": seconds, "known": known, "warnings": told}
+            self.status = {
+                "state": "ready",
+                "seconds": made.seconds,
+                "known": made.is_known,
+                "warnings": told,
+            }
         self._search(drawing.drop_missing_filters(self._sought))
         if self._conductor.view is not None:  # possibly of the previous program
             self._show_run(self._conductor.view)
@@ -541,13 +563,26 @@ class Explorer(Widget):
         if stage not in drawing.program.stages:  # switched off since the request
             self.stage = drawing.nearest_stage(stage)
             return
-        steps, outline, graph = drawing.steps(stage), drawing.outline(stage), self.graph
-        stores = drawing.stores(stage)
-        if not outline:
-            before = f"stage {self._drawn_stage}" if self._drawn_stage != stage else ""
-            graph, self._drawn_stage = against(drawing.graph(stage, drawing.view), before), stage
+        try:
+            self._waits.run(
+                layout_text(drawing, stage), lambda: drawing.lay_out(stage, drawing.view)
+            )
+        except ExecutionError:
+            self.stage = self._drawn_stage  # the page returns to it
+            raise
+        steps, outline, stores = drawing.steps(stage), drawing.outline(stage), drawing.stores(stage)
+        graph = None if outline else drawing.graph(stage, drawing.view)
         with self.hold_sync():
-            self.graph, self.steps, self.outline, self.stores = graph, steps, outline, stores
+            if graph is not None:
+                before = f"stage {self._drawn_stage}" if self._drawn_stage != stage else ""
+                self._show_graph(graph, before)
+                self._drawn_stage = stage
+            self.steps, self.outline, self.stores = steps, outline, stores
+
+    def _show_graph(self, graph: Packed, before: str = "") -> None:
+        """Show a graph; the page compares it with the previous one, described by `before`, unless that is ""."""
+        with self.hold_sync():
+            self.graph, self.against = graph, before
 
     def _inspect(self, asked: Inspect) -> None:
         drawing = self._drawing
@@ -564,8 +599,12 @@ class Explorer(Widget):
         if is_own and self.selected and running.state == "paused":
             narrowed = asked is not None and set(asked.ids) == set(self.selected)
             tensors = asked.tensors if asked is not None and narrowed else ()
-            with suppress(ExecutionError):  # the run has ended meanwhile
-                view = self._drawing.values(running, self.selected, tensors, self.instant)
+            drawing, ids, instant = self._drawing, [*self.selected], self.instant
+            with suppress(ExecutionError):  # the run has ended meanwhile, or the wait is cancelled
+                view = self._waits.run(
+                    "reading values of the paused run …",
+                    lambda: drawing.values(running, ids, tensors, instant),
+                )
         if view or self.values:
             self.values = view
 
@@ -573,15 +612,21 @@ class Explorer(Widget):
         """Create a detail of the shown program, or report the error."""
         problem = ""
         try:
-            view = detail(drawing.program, name)
+            view = self._waits.run(
+                f"creating {name} of the program …", lambda: detail(drawing.program, name)
+            )
         except Exception as error:
             view, problem = OutlineView(name, ()), f"{type(error).__name__}: {error}"
         if drawing is self._drawing:
             self.told = packed(view, problem=problem)
 
     def _fold(self, key: str, folded: bool) -> None:
+        drawing = self._drawing
         try:
-            self.graph = self._drawing.fold(key, folded)
+            view = drawing.fold(key, folded)
+            what = f"laying out the graph of {format_count(len(view.nodes), 'node')} …"
+            self._waits.run(what, lambda: drawing.layout_of(view))
+            self._show_graph(drawing.draw(view))
         except TimeRLError:
             self.send({"kind": "refused", "request": "fold"})
             raise
@@ -590,7 +635,10 @@ class Explorer(Widget):
         self.search, self._sought = self._drawing.search(asked), asked
 
     def _look_beside(self) -> None:
-        self.comparison = self._comparison(self._drawing)
+        self.comparison = self._compare_programs(self._drawing)
+
+    def _compare_programs(self, drawing: Drawing) -> Packed:
+        return self._waits.run("comparing the programs …", lambda: self._comparison(drawing))
 
     def _compare_graphs(self, asked: CompareGraphs) -> None:
         """Draw the graphs of both programs at a stage; a missing stage is replaced by the nearest one."""
@@ -606,10 +654,14 @@ class Explorer(Widget):
         def draw(drawing: Drawing, stage: str) -> Packed:
             if asked.cluster and drawing.view is not None:
                 with suppress(DrawingError):  # only the other graph has this cluster
-                    return drawing.fold(asked.cluster, asked.folded)
+                    return drawing.draw(drawing.fold(asked.cluster, asked.folded))
             return drawing.graph(stage, drawing.view)
 
-        self.graphs = {"stages": stages, "views": list(map(draw, self._graphs, stages))}
+        both = self._graphs
+        views = self._waits.run(
+            "laying out the graphs of both programs …", lambda: list(map(draw, both, stages))
+        )
+        self.graphs = {"stages": stages, "views": views}
 
     def _comparison(self, drawing: Drawing) -> Packed:
         if self._beside is None:
@@ -641,11 +693,23 @@ class Explorer(Widget):
             }
 
 
-def against(graph: Packed, what: str = "") -> Packed:
-    """Return a graph with a description of the previous graph, with which the page compares it; "" for no
-    comparison.
+@dataclass(frozen=True)
+class Changed:
+    """A changed program with its views, before it is shown.
+
+    Attributes:
+        drawing: the program.
+        is_known: whether it was cached.
+        before: the previous state in words.
+        seconds: the time of the compilation.
+        comparison: the comparison with another program.
     """
-    return {**graph, "json": {**graph["json"], "against": what}}
+
+    drawing: Drawing
+    is_known: bool
+    before: str
+    seconds: float
+    comparison: Packed
 
 
 def was(program: Program, bounds: Mapping[str, int], options: Mapping[str, Any]) -> str:
@@ -659,6 +723,17 @@ def was(program: Program, bounds: Mapping[str, int], options: Mapping[str, Any])
         if size != to
     ]
     return ", ".join(found) if 0 < len(found) <= 3 else "before this change"
+
+
+def changed_text(bounds: Mapping[str, int], options: Mapping[str, Any]) -> str:
+    """Describe a change: `contract off, T = 12`."""
+    named = [f"{name} {says(value)}" for name, value in options.items()]
+    return ", ".join([*named, *(f"{name} = {size:,}" for name, size in bounds.items())])
+
+
+def layout_text(drawing: Drawing, stage: str) -> str:
+    count = len(drawing.graph_of(stage))
+    return f"laying out the stage {stage} of {format_count(count, 'operation')} …"
 
 
 def says(value: object) -> str:

@@ -40,11 +40,6 @@ def say(explorer: Explorer, **message: Any) -> None:
     assert explorer.wait(60)
 
 
-def drawn(explorer: Explorer) -> Any:
-    """Return the graph without the comparison."""
-    return {key: value for key, value in arrays(explorer.graph).items() if key != "against"}
-
-
 def arrays(packed: dict[str, Any]) -> Any:
     """Return the arrays that the page unpacks."""
 
@@ -161,7 +156,7 @@ def test_a_stage_that_is_chosen_while_another_program_is_compiled_is_drawn_of_th
     go.set()
     assert explorer.wait(60)
     assert explorer.stage == "pdg"
-    assert drawn(explorer) == arrays(Explorer(explorer.program, stage="pdg").graph)
+    assert arrays(explorer.graph) == arrays(Explorer(explorer.program, stage="pdg").graph)
 
 
 def test_a_stage_that_is_switched_off_meanwhile_gives_way(
@@ -174,7 +169,7 @@ def test_a_stage_that_is_switched_off_meanwhile_gives_way(
     go.set()
     assert explorer.wait(60)
     assert explorer.stage == "fuse" and explorer.status["state"] == "ready"
-    assert drawn(explorer) == arrays(Explorer(explorer.program).graph)
+    assert arrays(explorer.graph) == arrays(Explorer(explorer.program).graph)
 
 
 def test_a_search_within_a_budget_says_what_it_tries_and_can_be_given_up() -> None:
@@ -580,7 +575,7 @@ def test_the_passes_are_shown_before_memory_is_planned(explorer: Explorer) -> No
     assert f"scheduling {count} statements …" in texts
     assert f"planning the memory of {count} statements …" in texts
     assert max(order.index("graph"), order.index("pipeline")) < order.index("loops")
-    assert drawn(explorer) == arrays(Explorer(explorer.program).graph)
+    assert arrays(explorer.graph) == arrays(Explorer(explorer.program).graph)
     assert explorer.stage == "separate"
 
     before = explorer.graph, explorer.pipeline, explorer.steps

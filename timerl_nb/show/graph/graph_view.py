@@ -259,6 +259,7 @@ class _Source:
         self.pdg, self.clusters = pdg, clusters
         self._sizes = Sizes(pdg, dict(bounds)) if bounds else None
         self._names = pdg.names
+        self._views: dict[frozenset[str], GraphView] = {}
 
     def known_clusters(self, keys: Iterable[str]) -> frozenset[str]:
         """Check keys of clusters.
@@ -294,6 +295,11 @@ class _Source:
         return {key: tuple(ops) for key, ops in found.items()}
 
     def view(self, folded: frozenset[str]) -> GraphView:
+        if folded not in self._views:
+            self._views[folded] = self._make_view(folded)
+        return self._views[folded]
+
+    def _make_view(self, folded: frozenset[str]) -> GraphView:
         shown = self.clusters.visible_nodes(folded)
         nodes = [self._node(key) for key in dict.fromkeys(shown.values())]
         boxes = [

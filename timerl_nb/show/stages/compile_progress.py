@@ -72,19 +72,22 @@ class Progress:
             case "ast":
                 return "preparing the executable …"
             case _:
-                return "compiling …"
+                return f"compiling: the pass {self.stage.name} is done …"
 
 
 def tried_text(tried: Sequence[Candidate], budget: int | None) -> str:
-    """Describe the latest trial of a search within a budget."""
+    """Describe the trials of a search within a budget: a line with the latest one, then a line per earlier one."""
     of = "" if budget is None else f" within {format_bytes(budget)}"
-    found = tried[-1].forecast
+    last, *earlier = [_trial_text(one, budget) for one in reversed(tried)]
+    return "\n".join([f"{len(tried)} tried{of}: {last}", *earlier])
+
+
+def _trial_text(tried: Candidate, budget: int | None) -> str:
+    found = tried.forecast
     if isinstance(found, str):
-        told = found
-    else:
-        fits = budget is None or found.needed <= budget
-        told = f"peak {format_bytes(found.peak)}{'' if fits else ', too much'}"
-    return f"{len(tried)} tried{of}: {tried[-1].doc}: {told}"
+        return f"{tried.doc}: {found}"
+    fits = budget is None or found.needed <= budget
+    return f"{tried.doc}: peak {format_bytes(found.peak)}{'' if fits else ', too much'}"
 
 
 def following(

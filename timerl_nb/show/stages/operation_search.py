@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 from timerl_nb.base.display_registry import finder
@@ -68,19 +69,22 @@ class Index:
         if lineage is not None:
             expect_type(lineage, Lineage, "a lineage", "trl.show.Lineage.of(program), or None.")
         self.lineage = Lineage.from_program(program) if lineage is None else lineage
-        known: dict[int, tuple[Op, tuple[str, ...]]] = {}  # by identity: stages share operations
-        self._texts: list[dict[int, tuple[str, ...]]] = []
-        for one in self.lineage.generations:
-            texts: dict[int, tuple[str, ...]] = {}
-            for op in one.ops.values():
-                if id(op) not in known:
-                    known[id(op)] = op, _texts(one, op)
-                texts[op.id] = known[id(op)][1]
-            self._texts.append(texts)
         ops = [op for one in self.lineage.generations for op in one.ops.values()]
         self.kinds = tuple(sorted({op.kind for op in ops}))
         parts = {op.region[:k] for op in ops for k in range(1, len(op.region) + 1)}
         self.regions = tuple(" / ".join(part) for part in sorted(parts))
+
+    @cached_property
+    def _texts(self) -> Sequence[Mapping[int, tuple[str, ...]]]:
+        """The texts of each operation, by stage; computed for the first search."""
+        known: dict[int, tuple[Op, tuple[str, ...]]] = {}  # by identity: stages share operations
+        found: list[dict[int, tuple[str, ...]]] = []
+        for one in self.lineage.generations:
+            for op in one.ops.values():
+                if id(op) not in known:
+                    known[id(op)] = op, _texts(one, op)
+            found.append({op.id: known[id(op)][1] for op in one.ops.values()})
+        return found
 
     def search(
         self,

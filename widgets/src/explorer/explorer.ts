@@ -176,7 +176,10 @@ export class ExplorerView {
         strip.stage(model.get("stage"));
         inspector.stage(model.get("stage"));
       },
-      graph: () => some<GraphModel>("graph", (view) => graph.draw(view)),
+      graph: () =>
+        some<GraphModel>("graph", (view) =>
+          graph.draw({ ...view, against: model.get("against") as string }),
+        ),
       steps: () => steps.draw(get<StepsView>("steps")),
       outline: () => {
         const view = get<OutlineView>("outline");
@@ -253,11 +256,12 @@ export class ExplorerView {
       this.#dirty.clear();
       dirty.forEach((trait) => draws[trait]!());
     };
-    for (const trait of Object.keys(draws)) {
-      this.#dirty.add(trait);
+    for (const trait of [...Object.keys(draws), "against"]) {
+      const drawn = trait === "against" ? "graph" : trait;
+      this.#dirty.add(drawn);
       const changed = () => {
         if (!this.#dirty.size) queueMicrotask(draw);
-        this.#dirty.add(trait);
+        this.#dirty.add(drawn);
       };
       model.on(`change:${trait}`, changed);
       this.#release.push(() => model.off(`change:${trait}`, changed));

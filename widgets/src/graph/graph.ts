@@ -127,7 +127,7 @@ export class GraphPane extends Pane<GraphModel> {
     this.#listen(drawing.svg);
     this.#table.draw(graph);
     this.#viewport.start(() => this.#beginning(drawing));
-    this.#resize();
+    if (drawing.isShown) this.#minimap.draw(drawing, this.#viewport);
     if (folding && box && !wasHome) this.#keep(folding, places, box);
     if (before && box) {
       const carry = carrying(box, scale, this.#viewport);

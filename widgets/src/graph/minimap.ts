@@ -16,6 +16,7 @@ export class Minimap {
   readonly #frame = svg("rect", { class: "trl-frame" });
   #viewport: Viewport | null = null;
   #nodes: readonly Box[] = [];
+  #asked = 0; // the frame in which the map is moved
 
   constructor() {
     const go = (event: PointerEvent) => {
@@ -56,7 +57,8 @@ export class Minimap {
     for (const [name, value] of Object.entries({ x, y, width, height })) {
       this.#frame.setAttribute(name, String(value));
     }
-    if (!all) this.#settle();
+    cancelAnimationFrame(this.#asked); // positions on the screen require a layout: once per frame
+    if (!all) this.#asked = requestAnimationFrame(() => this.#settle());
   }
 
   /** Move to the corner that hides the fewest nodes; if every corner hides some, become transparent. */
@@ -66,13 +68,14 @@ export class Minimap {
     const map = this.root.getBoundingClientRect();
     if (!screen || !stage || !map.width) return;
     const [wide, high] = [map.width + GAP, map.height + GAP];
+    const { a, d, e, f } = screen; // scaled and moved, never turned
     const counts = CORNERS.map(([isRight, isLow]) => {
       const left = isRight ? stage.right - wide : stage.left;
       const top = isLow ? stage.bottom - high : stage.top;
       return this.#nodes.filter(([x, y, width, height]) => {
-        const from = new DOMPoint(x, y).matrixTransform(screen);
-        const to = new DOMPoint(x + width, y + height).matrixTransform(screen);
-        return from.x < left + wide && to.x > left && from.y < top + high && to.y > top;
+        const [from, to] = [x * a + e, (x + width) * a + e];
+        const [over, under] = [y * d + f, (y + height) * d + f];
+        return from < left + wide && to > left && over < top + high && under > top;
       }).length;
     });
     const least = Math.min(...counts);

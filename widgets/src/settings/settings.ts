@@ -174,10 +174,11 @@ export class Settings extends Pane<PipelineView> {
     }
     box.textContent = line;
     const failed = status.state === "failed";
-    if (failed) rest.unshift(line); // the row may be too short for it
+    const listed = status.state === "compiling" && rest.length > 0; // the candidates of a search
+    if (failed || listed) rest.unshift(line); // the row may be too short for it
     this.#rest.textContent = rest.join("\n");
     this.#more.disabled = !rest.length;
-    this.#open(failed);
+    this.#open(failed || (listed && !this.#rest.hidden));
   }
 
   /** Show the number of likely changes that are compiled. */

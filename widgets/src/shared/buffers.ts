@@ -15,10 +15,13 @@ interface Placeholder {
 /** The numbers of an array in row-major order. */
 export type Numbers = Int32Array | Uint8Array | Float32Array | Float64Array;
 
-/** A packed model with its arrays inserted; null before the first message. */
+const unpacked = new WeakMap<Packed, unknown>();
+
+/** A packed model with its arrays inserted, always the same object; null before the first message. */
 export function unpack<Model>(packed: Packed): Model | null {
   if (packed.json === undefined) return null;
-  return fill(packed.json, packed.buffers ?? []) as Model;
+  if (!unpacked.has(packed)) unpacked.set(packed, fill(packed.json, packed.buffers ?? []));
+  return unpacked.get(packed) as Model;
 }
 
 function fill(value: unknown, buffers: readonly DataView[]): unknown {

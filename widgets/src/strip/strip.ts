@@ -13,7 +13,7 @@ const WITH = "; this switch is that of the stage of this name";
 export class Strip extends Pane<PipelineView> {
   #model: PipelineView | null = null;
   #stage = "";
-  #hits = new Map<string, number>();
+  #hits: ReadonlyMap<string, number> = new Map();
   #sought = "";
   // switches stand between the tabs, but a tab list may contain only tabs, so it refers to them
   #list = html("div", { role: "tablist", "aria-label": "stages" });
@@ -71,7 +71,8 @@ export class Strip extends Pane<PipelineView> {
       tab.setAttribute("aria-selected", String(chosen));
       tab.toggleAttribute("data-first", chosen);
       tab.parentElement!.classList.toggle("trl-shown", chosen);
-      if (chosen) this.#reveal(tab.parentElement!);
+      // in the next frame, when the browser computes the layout anyway
+      if (chosen) requestAnimationFrame(() => this.#reveal(tab.parentElement!));
     }
   }
 
@@ -86,8 +87,11 @@ export class Strip extends Pane<PipelineView> {
 
   /** Show the number of search results in each stage, and mark the stages with this text in their names. */
   found(hits: ReadonlyMap<string, number>, text: string): void {
-    this.#hits = new Map(hits);
-    this.#sought = text.trim().toLowerCase();
+    const sought = text.trim().toLowerCase();
+    const same = sought === this.#sought && String([...hits]) === String([...this.#hits]);
+    this.#hits = hits;
+    this.#sought = sought;
+    if (same) return;
     this.#paint();
     const first = this.#named()[0];
     if (first) this.#reveal(this.#tab(first.name)!.parentElement!);

@@ -1,0 +1,70 @@
+"""Waits for work that cannot be interrupted: each names its cause, and can be cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Final, TypeVar
+
+from timerl_nb.show.widget_api import ExecutionError
+
+T = TypeVar("T")
+Status = dict[str, Any]
+
+SHORT: Final = 0.3  # seconds; shorter waits are not shown
+
+
+class Waits:
+    """Runs work on threads, and stops waiting for it on request.
+
+    Cancelled work goes on until it ends. It should therefore only fill caches.
+
+    Args:
+        read, write: functions that return and set the status that the page shows.
+    """
+
+    def __init__(self, read: Callable[[], Status], write: Callable[[Status], object]) -> None:
+        self._read, self._write = read, write
+        self._open: list[SimpleQueue[tuple[Any, BaseException | None]]] = []
+
+    def run(self, what: str, work: Callable[[], T]) -> T:
+        """Return the result of some work; after `SHORT` seconds, the status names it.
+
+        Args:
+            what: the work in words.
+            work: a function, called on another thread.
+
+        Raises:
+            ExecutionError: the wait has been cancelled.
+        """
+        answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+        def run_work() -> None:
+            try:
+                answers.put((work(), None))
+            except BaseException as error:
+                answers.put((None, error))
+
+        before, waiting = self._read(), {"state": "compiling", "text": what}
+        self._open.append(answers)
+        Thread(target=run_work, name=f"timerl {what}", daemon=True).start()
+        try:
+            try:
+                result, error = answers.get(timeout=SHORT)
+            except Empty:
+                self._write(waiting)
+                result, error = answers.get()
+        finally:
+            self._open.remove(answers)
+            if self._read() == waiting and before["state"] != "compiling":
+                self._write(before)
+        if error is not None:
+            raise error
+        return result
+
+    def cancel(self) -> None:
+        """Stop waiting."""
+        for answers in [*self._open]:
+            told = "the wait has been cancelled; everything is as it was before."
+            answers.put((None, ExecutionError(told)))
