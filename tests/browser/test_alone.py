@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
-from timerl_widgets import MemoryTimeline, RunMonitor
+from timerl_widgets import IterationSpaceView, LoopView, MemoryTimeline, PdgView, RunMonitor
 from timerl_widgets.explorer import Explorer
 
 import timerl_nb as trl
@@ -89,6 +89,48 @@ def test_tab_goes_from_pane_to_pane_and_escape_lets_go(
     alone.settle()
     assert "trl-inspector" in page.evaluate(FOCUSED)
     assert alone.said == []
+
+
+@pytest.mark.parametrize("width", [1440, 1100, 800, 500])
+def test_a_layout_has_few_stops_and_escape_clears_at_each(
+    browser: Browser, program: trl.Program, width: int
+) -> None:
+    explorer = Explorer(program, ahead=False)
+    alone = Alone(browser, explorer, width=width)
+    stops = _escape_at_each_stop(alone, explorer, [min(program.pdg.ops)])
+    assert len(stops) <= 15 and len({*stops}) >= 11, stops
+    assert alone.said == []
+    alone.page.close()
+
+
+@pytest.mark.parametrize("kind", [PdgView, LoopView, IterationSpaceView, MemoryTimeline])
+def test_escape_clears_in_single_views(browser: Browser, program: trl.Program, kind: Any) -> None:
+    shown = PdgView(program.fused) if kind is PdgView else kind(program)
+    alone = Alone(browser, shown)
+    acting = next(op.id for op in program.fused if op.label == "acting")
+    assert _escape_at_each_stop(alone, shown, [acting])
+    assert alone.said == []
+    alone.page.close()
+
+
+def _escape_at_each_stop(alone: Alone, widget: Any, ids: list[int]) -> list[str]:
+    """Press Tab through a widget; at each stop, select operations, press Escape, and expect no selection."""
+    page, stops = alone.page, list[str]()
+    marked = page.locator(".trl-selected")
+    page.focus("#before")
+    while True:
+        page.keyboard.press("Tab")
+        at = page.evaluate(FOCUSED)
+        if at == "behind":
+            return stops
+        stops.append(at)
+        widget.selected = ids
+        alone.settle()
+        assert widget.selected == ids and marked.count() > 0, at
+        page.keyboard.press("Escape")
+        alone.settle()
+        assert widget.selected == [] and marked.count() == 0, at
+        assert len(stops) < 40, stops
 
 
 def test_one_tensor_is_selected_with_who_makes_and_reads_it(
