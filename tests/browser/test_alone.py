@@ -91,6 +91,57 @@ def test_tab_goes_from_pane_to_pane_and_escape_lets_go(
     assert alone.said == []
 
 
+LETTER = "() => 10 * document.querySelector('.trl-graph g.graph').getScreenCTM().a"  # pixels
+# ids of the nodes that are wholly visible
+SEEN = """() => {
+    const whole = document.querySelector(".trl-graph .trl-stage").getBoundingClientRect();
+    const inside = ({ left, right, top, bottom }) =>
+        left >= whole.left && right <= whole.right && top >= whole.top && bottom <= whole.bottom;
+    const nodes = [...document.querySelectorAll(".trl-graph g.node")];
+    return nodes.filter((node) => inside(node.getBoundingClientRect())).map(({ id }) => id);
+}"""
+
+
+def test_a_large_graph_opens_at_a_readable_scale_on_what_matters(
+    browser: Browser, program: trl.Program
+) -> None:
+    graph = trl.show.graph_view(program.stages["simplify"].artifact)
+    while folded := [node.key for node in graph.nodes if node.is_folded]:
+        for key in folded:
+            graph = graph.unfold(key)
+    assert len(graph.nodes) > 200
+    widget = PdgView(graph)
+    chosen = [node for node in graph.nodes if "tanh" in node.label][-1]
+    starts = dict[str, list[str]]()
+    for name, ids in {"first": [], "chosen": list(chosen.op_ids)}.items():
+        widget.selected = ids
+        alone = Alone(browser, widget)
+        assert alone.page.evaluate(LETTER) >= 9
+        starts[name] = alone.page.evaluate(SEEN)
+        assert alone.said == []
+        alone.page.close()
+    assert starts["first"] and chosen.key not in starts["first"]
+    assert chosen.key in starts["chosen"]
+
+
+def test_a_graph_opens_on_its_costliest_node_while_costs_are_shown(
+    browser: Browser, program: trl.Program
+) -> None:
+    explorer = Explorer(program, stage="fuse", ahead=False)
+    alone = Alone(browser, explorer)
+    page = alone.page
+    page.get_by_label("colour by").select_option("bytes")
+    page.locator('[data-stage="vectorize"]').click()
+    alone.settle()
+    most = page.locator(".trl-graph g.node").evaluate_all(
+        """(all) => all.sort((a, b) =>
+            (Number(b.style.getPropertyValue("--cost")) - Number(a.style.getPropertyValue("--cost"))))[0].id"""
+    )
+    assert page.evaluate(LETTER) >= 9
+    assert most in page.evaluate(SEEN)
+    assert alone.said == []
+
+
 @pytest.mark.parametrize("width", [1440, 1100, 800, 500])
 def test_a_layout_has_few_stops_and_escape_clears_at_each(
     browser: Browser, program: trl.Program, width: int
