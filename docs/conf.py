@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from nbclient import NotebookClient
+
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "widgets")]
 
@@ -22,6 +24,8 @@ extensions = [
 ]
 html_theme = "furo"  # light and dark, as the reader's system asks
 html_copy_source = False
+html_static_path = ["site"]
+html_css_files = ["theme.css"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
@@ -31,6 +35,10 @@ nb_execution_mode = "cache" if os.environ.get("TIMERL_DOCS_OUTPUTS") == "1" else
 nb_execution_cache_path = str(ROOT / "build" / "notebook-cache")
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
+# Pages show the pictures of widgets. Scripts and states would load libraries from other machines.
+nb_mime_priority_overrides = [("html", "image/svg+xml", 0)]
+nb_ipywidgets_js: dict[str, dict[str, str]] = {}
+NotebookClient.set_widgets_metadata = lambda self: None
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the sections Args and Returns state types in words

@@ -37,11 +37,12 @@ FLAGS = [
 
 @dataclass(frozen=True)
 class Lab:
-    """A running server: its address, its token, and the served folder."""
+    """A running server: its address, its token, the served folder, and the path of its notebooks."""
 
     url: str
     token: str
     root: Path
+    path: str = "lab/tree"
 
 
 def find_chromium() -> str | None:
@@ -78,8 +79,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @contextmanager
-def serving(home: Path, root: Path, xla_flags: str = GIVEN) -> Iterator[Lab]:
-    """Start a JupyterLab on the notebooks under `root`, with settings under `home`."""
+def serving(
+    home: Path, root: Path, xla_flags: str = GIVEN, application: str = "jupyterlab"
+) -> Iterator[Lab]:
+    """Start JupyterLab or Notebook on the notebooks under `root`, with settings under `home`."""
     own = home / "settings/@jupyterlab/apputils-extension"
     own.mkdir(parents=True)
     quiet = {"fetchNews": "false", "checkForUpdates": False}
@@ -99,7 +102,7 @@ def serving(home: Path, root: Path, xla_flags: str = GIVEN) -> Iterator[Lab]:
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
         "IPYTHONDIR": str(home / "ipython"),
     }
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1"]
+    command = [sys.executable, "-m", application, "--no-browser", "--ip=127.0.0.1"]
     command += [f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={root}"]
     command += ["--allow-root", "--expose-app-in-browser"]
     log = (home / "lab.log").open("w")
@@ -107,7 +110,7 @@ def serving(home: Path, root: Path, xla_flags: str = GIVEN) -> Iterator[Lab]:
     try:
         url = f"http://127.0.0.1:{port}"
         _wait_for(f"{url}/api?token={token}", server, home / "lab.log")
-        yield Lab(url, token, root)
+        yield Lab(url, token, root, "lab/tree" if application == "jupyterlab" else "notebooks")
     finally:
         server.terminate()
         server.wait(30)
@@ -128,21 +131,30 @@ def _wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 @dataclass
 class Watched:
-    """A page, with its console errors and its external requests."""
+    """A page, with its console errors, its external requests, and all its console messages."""
 
     page: Any
     errors: list[str]
     outside: list[str]
+    said: list[str]
 
 
 @pytest.fixture
 def watched(browser: Browser, lab: Lab) -> Iterator[Watched]:
+    with watching(browser, lab) as seen:
+        yield seen
+
+
+@contextmanager
+def watching(browser: Browser, lab: Lab) -> Iterator[Watched]:
+    """Open a page for a server."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     page = context.new_page()
-    seen = Watched(page, [], [])
+    seen = Watched(page, [], [], [])
     own = (lab.url, lab.url.replace("http", "ws"), "data:", "blob:")
     page.on("request", lambda r: None if r.url.startswith(own) else seen.outside.append(r.url))
     page.on("console", lambda m: seen.errors.append(m.text) if m.type == "error" else None)
+    page.on("console", lambda m: seen.said.append(f"{m.type}: {m.text}"))
     page.on("pageerror", lambda error: seen.errors.append(str(error)))
     yield seen
     context.close()

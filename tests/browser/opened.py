@@ -27,9 +27,23 @@ def write(lab: Lab, name: str, *cells: str, own_kernel: bool = False) -> None:
     nbformat.write(notebook, lab.root / name)
 
 
-def open_and_run(page: Page, lab: Lab, name: str) -> None:
-    page.goto(f"{lab.url}/lab/tree/{name}?token={lab.token}&reset")
+def open_notebook(page: Page, lab: Lab, name: str) -> None:
+    page.goto(f"{lab.url}/{lab.path}/{name}?token={lab.token}&reset")
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+
+
+def save_and_shut_down(page: Page) -> None:
+    """Save the open notebook, and end its kernel."""
+    page.evaluate(
+        """async () => {
+            await window.jupyterapp.commands.execute("docmanager:save");
+            await window.jupyterapp.shell.currentWidget.sessionContext.shutdown();
+        }"""
+    )
+
+
+def open_and_run(page: Page, lab: Lab, name: str) -> None:
+    open_notebook(page, lab, name)
     page.wait_for_function(
         "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.isReady", timeout=60_000
     )

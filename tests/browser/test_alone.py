@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
-from timerl_widgets import MemoryTimeline, RunMonitor
+from timerl_widgets import IterationSpaceView, LoopView, MemoryTimeline, PdgView, RunMonitor
 from timerl_widgets.explorer import Explorer
 
 import timerl_nb as trl
@@ -89,6 +89,99 @@ def test_tab_goes_from_pane_to_pane_and_escape_lets_go(
     alone.settle()
     assert "trl-inspector" in page.evaluate(FOCUSED)
     assert alone.said == []
+
+
+LETTER = "() => 10 * document.querySelector('.trl-graph g.graph').getScreenCTM().a"  # pixels
+# ids of the nodes that are wholly visible
+SEEN = """() => {
+    const whole = document.querySelector(".trl-graph .trl-stage").getBoundingClientRect();
+    const inside = ({ left, right, top, bottom }) =>
+        left >= whole.left && right <= whole.right && top >= whole.top && bottom <= whole.bottom;
+    const nodes = [...document.querySelectorAll(".trl-graph g.node")];
+    return nodes.filter((node) => inside(node.getBoundingClientRect())).map(({ id }) => id);
+}"""
+
+
+def test_a_large_graph_opens_at_a_readable_scale_on_what_matters(
+    browser: Browser, program: trl.Program
+) -> None:
+    graph = trl.show.graph_view(program.stages["simplify"].artifact)
+    while folded := [node.key for node in graph.nodes if node.is_folded]:
+        for key in folded:
+            graph = graph.unfold(key)
+    assert len(graph.nodes) > 200
+    widget = PdgView(graph)
+    chosen = [node for node in graph.nodes if "tanh" in node.label][-1]
+    starts = dict[str, list[str]]()
+    for name, ids in {"first": [], "chosen": list(chosen.op_ids)}.items():
+        widget.selected = ids
+        alone = Alone(browser, widget)
+        assert alone.page.evaluate(LETTER) >= 9
+        starts[name] = alone.page.evaluate(SEEN)
+        assert alone.said == []
+        alone.page.close()
+    assert starts["first"] and chosen.key not in starts["first"]
+    assert chosen.key in starts["chosen"]
+
+
+def test_a_graph_opens_on_its_costliest_node_while_costs_are_shown(
+    browser: Browser, program: trl.Program
+) -> None:
+    explorer = Explorer(program, stage="fuse", ahead=False)
+    alone = Alone(browser, explorer)
+    page = alone.page
+    page.get_by_label("colour by").select_option("bytes")
+    page.locator('[data-stage="vectorize"]').click()
+    alone.settle()
+    most = page.locator(".trl-graph g.node").evaluate_all(
+        """(all) => all.sort((a, b) =>
+            (Number(b.style.getPropertyValue("--cost")) - Number(a.style.getPropertyValue("--cost"))))[0].id"""
+    )
+    assert page.evaluate(LETTER) >= 9
+    assert most in page.evaluate(SEEN)
+    assert alone.said == []
+
+
+@pytest.mark.parametrize("width", [1440, 1100, 800, 500])
+def test_a_layout_has_few_stops_and_escape_clears_at_each(
+    browser: Browser, program: trl.Program, width: int
+) -> None:
+    explorer = Explorer(program, ahead=False)
+    alone = Alone(browser, explorer, width=width)
+    stops = _escape_at_each_stop(alone, explorer, [min(program.pdg.ops)])
+    assert len(stops) <= 15 and len({*stops}) >= 11, stops
+    assert alone.said == []
+    alone.page.close()
+
+
+@pytest.mark.parametrize("kind", [PdgView, LoopView, IterationSpaceView, MemoryTimeline])
+def test_escape_clears_in_single_views(browser: Browser, program: trl.Program, kind: Any) -> None:
+    shown = PdgView(program.fused) if kind is PdgView else kind(program)
+    alone = Alone(browser, shown)
+    acting = next(op.id for op in program.fused if op.label == "acting")
+    assert _escape_at_each_stop(alone, shown, [acting])
+    assert alone.said == []
+    alone.page.close()
+
+
+def _escape_at_each_stop(alone: Alone, widget: Any, ids: list[int]) -> list[str]:
+    """Press Tab through a widget; at each stop, select operations, press Escape, and expect no selection."""
+    page, stops = alone.page, list[str]()
+    marked = page.locator(".trl-selected")
+    page.focus("#before")
+    while True:
+        page.keyboard.press("Tab")
+        at = page.evaluate(FOCUSED)
+        if at == "behind":
+            return stops
+        stops.append(at)
+        widget.selected = ids
+        alone.settle()
+        assert widget.selected == ids and marked.count() > 0, at
+        page.keyboard.press("Escape")
+        alone.settle()
+        assert widget.selected == [] and marked.count() == 0, at
+        assert len(stops) < 40, stops
 
 
 def test_one_tensor_is_selected_with_who_makes_and_reads_it(

@@ -1,4 +1,4 @@
-"""Views after their kernel is killed or restarted, and in a reopened notebook."""
+"""Views after their kernel is killed or restarted."""
 
 from __future__ import annotations
 
@@ -32,17 +32,6 @@ Path("kernel.pid").write_text(str(os.getpid()))
 display(RunMonitor(program), LoopView(program), trl.explore(returns, {"I": 2, "T": 3}, steps=[1, 2, None]))
 """
 
-SAVED = """
-import timerl_nb as trl
-from timerl_widgets import LoopView
-
-with trl.Context("t") as ctx:
-    ((t, T),) = ctx.dims
-    ctx.output("x", trl.random.uniform((), domain=(t,)))
-program = ctx.compile({T: 4})
-display(LoopView(program), program.explore())
-"""
-
 
 def test_views_of_an_ended_kernel_say_so_and_take_no_input(watched: Watched, lab: Lab) -> None:
     page = watched.page
@@ -62,26 +51,6 @@ def test_views_of_an_ended_kernel_say_so_and_take_no_input(watched: Watched, lab
         "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
     )
     expect_ended(page)
-
-
-def test_a_saved_notebook_that_is_opened_again_shows_pictures(watched: Watched, lab: Lab) -> None:
-    page = watched.page
-    write(lab, "saved.ipynb", SAVED, "1 + 1", own_kernel=True)
-    open_and_run(page, lab, "saved.ipynb")
-    expect(page.locator(".trl-explorer .trl-graph g.node").first).to_be_visible(timeout=20_000)
-    page.evaluate(
-        """async () => {
-            await window.jupyterapp.commands.execute("docmanager:save");
-            await window.jupyterapp.shell.currentWidget.sessionContext.shutdown();
-        }"""
-    )
-    expect(page.locator(".trl-ended")).to_have_count(2, timeout=30_000)  # a shutdown ends them, too
-    page.goto(f"{lab.url}/lab/tree/saved.ipynb?token={lab.token}&reset")
-    pictures = page.locator("img.timerl-saved")
-    expect(pictures).to_have_count(2, timeout=60_000)
-    expect(page.locator(".jp-Notebook")).not_to_contain_text("model not found")
-    wide = pictures.evaluate_all("(all) => all.map((e) => e.naturalWidth)")
-    assert all(width > 20 for width in wide)
 
 
 def ask_to_pause(page: Page) -> None:

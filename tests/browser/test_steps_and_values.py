@@ -219,7 +219,9 @@ def test_an_earlier_run_stays_in_the_chart(browser: Browser, program: trl.Progra
     alone.settle()
     (earlier,) = explorer.run["json"]["earlier"]
     assert earlier["name"] == "run 1"
-    legend = alone.page.get_by_role("figure", name="outputs by turn").locator(".trl-chart-legend > span")
+    legend = alone.page.get_by_role("figure", name="outputs by turn").locator(
+        ".trl-chart-legend > span"
+    )
     expect(legend).to_have_text(["return", "return, run 1"])
     assert alone.said == []
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from timerl_nb.base.display_registry import register_picture
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.recorded_pass_decisions import PassChoice
@@ -12,10 +10,10 @@ from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
 from timerl_nb.driver.stages import Listing
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.show import offline_rendering
 from timerl_nb.show.graph.graph_layout import layout_svg
 from timerl_nb.show.graph.graph_view import graph_view
 from timerl_nb.show.memory.memory_view import MemoryView
+from timerl_nb.show.offline_rendering import draw_text
 from timerl_nb.show.schedule.iteration_space_view import IterationSpaceView
 from timerl_nb.show.schedule.loop_view import LoopView
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
@@ -24,10 +22,6 @@ from timerl_nb.show.schedule.points_of_one_iteration import Turn
 def _memory(plan: MemoryPlan) -> str:
     schedule = Schedule(plan.constraints, plan.clock.schedule, plan.bounds, plan.clock)
     return MemoryView.of_turn(Turn.from_schedule(schedule, plan)).to_svg()
-
-
-def _text(artifact: Any) -> str:
-    return offline_rendering.call("draw", {"view": "text"}, str(artifact), 1000)
 
 
 def register() -> None:
@@ -39,5 +33,5 @@ def register() -> None:
     )
     register_picture(MemoryPlan, _memory)
     register_picture(Executable, lambda executable: layout_svg(executable.to_dot()))
-    register_picture(Listing, _text)
-    register_picture(PassChoice, _text)
+    register_picture(Listing, lambda listing: draw_text(str(listing)))
+    register_picture(PassChoice, lambda choice: draw_text(str(choice)))

@@ -10,9 +10,10 @@ from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
 # Palette of Okabe and Ito, for all kinds of colour vision.
 SERIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#777777")
 GREY = SERIES[-1]
-# Other hues for tensors than for operations (palette of Tol, also for all kinds of colour vision).
-TENSORS = ("#332288", "#44AA99", "#CC6677", "#999933", "#882255")
-TENSORS += ("#117733", "#DDCC77", "#AA4499", "#661100", "#6699CC")
+# Other hues for tensors than for operations (palette of Tol, also for all kinds of colour vision). Its darkest and its
+# lightest colours are moved towards the middle, to be visible on dark and light backgrounds.
+TENSORS = ("#5A4AC4", "#44AA99", "#CC6677", "#999933", "#A03A6C")
+TENSORS += ("#117733", "#BFA73A", "#AA4499", "#9C3A20", "#6699CC")
 
 Numbers = Mapping[str, int]
 

@@ -47,6 +47,11 @@ def call(function: str, *arguments: Any, seconds: float = SECONDS) -> str:
     return _V8.call(function, arguments, seconds)
 
 
+def draw_text(text: str) -> str:
+    """Return a picture of the first lines of a text."""
+    return call("draw", {"view": "text"}, text, 1000)
+
+
 def arrange_pictures(rows: Sequence[Sequence[tuple[str, str]]]) -> str:
     """Arrange rows of pictures with titles as one picture."""
     return call(

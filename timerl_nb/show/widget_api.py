@@ -20,4 +20,5 @@ from timerl_nb.execution.control.breakpoints import Breakpoint
 from timerl_nb.execution.telemetry.live_view_frames import Frame
 from timerl_nb.scope import record
 from timerl_nb.scope.analysis.recording_queries import Recorded
+from timerl_nb.show.offline_rendering import draw_text
 from timerl_nb.streams.run_report import Report

@@ -14,6 +14,7 @@ from timerl_nb.show.widget_api import (
     Running,
     TimeRLError,
     a_program,
+    draw_text,
     expect_type,
 )
 from timerl_widgets.bundles import module
@@ -76,8 +77,10 @@ class RunMonitor(Widget):
         except TimeRLError as error:
             self.problem = str(error)
 
-    def _shown_as(self) -> tuple[str, Callable[[], str] | None]:
+    def _shown_as(self) -> tuple[str, Callable[[], str]]:
         view = self._conductor.latest()
         if view is None:
-            return f"RunMonitor({self.running!r})", None
+            bounds = ", ".join(f"{name} = {n}" for name, n in self._program.bounds.items())
+            text = f"RunMonitor({bounds}): the run had not started"
+            return text, lambda: draw_text(text)
         return f"RunMonitor: {view}", view.to_svg

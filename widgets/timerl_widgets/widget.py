@@ -23,7 +23,7 @@ class Widget(anywidget.AnyWidget):
     written: ClassVar[frozenset[str]] = frozenset()
     drawn: Any
 
-    def _shown_as(self) -> tuple[str, Callable[[], str] | None]:
+    def _shown_as(self) -> tuple[str, Callable[[], str]]:
         """Return the widget's text, and a function that draws it."""
         return str(self.drawn), self.drawn.to_svg
 
@@ -32,7 +32,7 @@ class Widget(anywidget.AnyWidget):
         made = super()._repr_mimebundle_(**options)
         own, metadata = made if isinstance(made, tuple) else (made or {}, {})
         text, draw = self._shown_as()
-        return {**own, **(bundle(self, text, draw) if draw else {"text/plain": text})}, metadata
+        return {**own, **bundle(self, text, draw)}, metadata
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
         """Accept the writable traits sent by a page, and send it the current values of the others."""

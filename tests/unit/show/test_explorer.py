@@ -393,7 +393,9 @@ def monitor_program(monitor: Any) -> trl.Program:
 
 def test_a_run_is_saved_as_its_charts(program: trl.Program) -> None:
     monitor = RunMonitor(program.with_options(executor="interpret"))
-    assert "image/svg+xml" not in monitor._repr_mimebundle_()[0]
+    assert (
+        "B = 3, I = 4, T = 6): the run had not" in monitor._repr_mimebundle_()[0]["image/svg+xml"]
+    )
     monitor.start().result(60)  # its last frame arrives a moment later
     bundle, _ = monitor._repr_mimebundle_()
     svg = ElementTree.fromstring(bundle["image/svg+xml"])

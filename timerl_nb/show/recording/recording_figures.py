@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.scope import Recording
+from timerl_nb.show.colours import GREY
 from timerl_nb.show.comparison.plotly_figures import THEME
 from timerl_nb.show.recording.recording_view import LIBRARY_KEYS, ScopeKey, ScopeView
 
@@ -60,7 +61,8 @@ def _bars(view: ScopeView, figure: go.Figure, rows: Mapping[int, str], process: 
                     orientation="h",
                     y=[rows[k] for k in rows if k in parts],  # without the rows that have no time
                     x=[parts[k] / 1e6 for k in rows if k in parts],
-                    marker=_marker(key) | {"line": {"width": 2 * (used in ("both", "gpu"))}},
+                    marker=_marker(key)
+                    | {"line": {"width": 2 * (used in ("both", "gpu")), "color": GREY}},
                 )
     figure.update_xaxes(title_text="ms")
     figure.update_yaxes(categoryorder="array", categoryarray=list(rows.values()))

@@ -9,6 +9,11 @@
   const ERROR = "Error displaying widget: model not found"; // of @jupyter-widgets/jupyterlab-manager
   const SVG = "image/svg+xml";
   const NOTE = "The saved picture of this view. Run the cell for a new one.";
+  // Pictures are images, which do not see the theme of the page around them.
+  const STYLE = `
+    .timerl-saved, .jp-RenderedSVG img { max-width: 100%; color-scheme: only light; }
+    [data-jp-theme-light="false"] :is(.timerl-saved, .jp-RenderedSVG img) { color-scheme: dark; }
+    .timerl-note { color: var(--jp-ui-font-color2); font-size: var(--jp-ui-font-size1); }`;
   let scope = {};
 
   /** Load a module that JupyterLab shares. */
@@ -38,11 +43,8 @@
     image.className = "timerl-saved";
     image.alt = NOTE;
     image.src = `data:${SVG};charset=utf-8,${encodeURIComponent(picture)}`;
-    image.style.maxWidth = "100%";
-    image.style.colorScheme =
-      document.body.dataset.jpThemeLight === "false" ? "dark" : "only light";
     const note = document.createElement("div");
-    note.style.cssText = "color: var(--jp-ui-font-color2); font-size: var(--jp-ui-font-size1)";
+    note.className = "timerl-note";
     note.textContent = NOTE;
     const both = document.createElement("div");
     both.append(image, note);
@@ -108,6 +110,9 @@
       autoStart: true,
       requires: [INotebookTracker],
       activate: (app, tracker) => {
+        const style = document.createElement("style");
+        style.textContent = STYLE;
+        document.head.append(style);
         void app.restored.then(() => offerBeside(app, tracker));
         void offerPages(app);
         tracker.forEach(watch);

@@ -38,15 +38,24 @@ const DARK: Record<string, string> = {
   "#f2f2f2": "#2e2e2e",
 };
 
-const rules = Object.entries(DARK).map(
-  ([light, dark]) =>
-    `.trl-static [fill="${light}"]{fill:${dark}}.trl-static [stroke="${light}"]{stroke:${dark}}`,
+/** Marks of pages that set a theme: JupyterLab and nbconvert, VS Code, Furo, Colab. Others announce the system's. */
+const IN_DARK =
+  "[data-jp-theme-light=false],[data-theme=dark],[theme=dark],.vscode-dark,.vscode-high-contrast";
+const IN_LIGHT =
+  "[data-jp-theme-light=true],[data-theme=light],.vscode-light,.vscode-high-contrast-light";
+
+const rules = Object.entries(DARK).flatMap(([light, dark]) =>
+  ["fill", "stroke"].map(
+    (name) => `.trl-static [${name}="${light}"]{${name}:light-dark(${light},${dark})}`,
+  ),
 );
 const STYLE =
-  "<style>@media (prefers-color-scheme:dark){.trl-static .graph text" +
-  `{fill:${DARK[LIGHT.ink]}}${rules.join("")}}</style>`;
+  "<style>.trl-static{color-scheme:light dark}" +
+  `:is(${IN_DARK}) .trl-static{color-scheme:dark}:is(${IN_LIGHT}) .trl-static{color-scheme:light}` +
+  ":where(body .trl-static){max-width:100%;height:auto}" +
+  `.trl-static .graph text{fill:light-dark(#000,${DARK[LIGHT.ink]})}${rules.join("")}</style>`;
 
-/** Make a picture follow the theme of its environment, if the environment announces one. */
+/** Make a picture follow the theme of the page or program that shows it. */
 export function themed(svg: string): string {
   return svg.replace(/<svg([^>]*)>/, `<svg class="trl-static"$1>${STYLE}`);
 }

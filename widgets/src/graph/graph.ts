@@ -273,10 +273,15 @@ export class GraphPane extends Pane<GraphModel> {
     this.#minimap.draw(drawing, viewport);
   }
 
-  /** The initial centre: the middle of the selection, or the first node. */
+  /** The initial centre: the middle of the selection, the costliest node if costs are shown, or the first node. */
   #beginning(drawing: Drawing): [number, number] {
     const { nodes } = drawing.graph.model;
-    const chosen = nodes.filter((node) => this.selection.marks(node.op_ids));
+    let chosen = nodes.filter((node) => this.selection.marks(node.op_ids));
+    if (!chosen.length && this.#cost) {
+      const costs = nodes.map((node) => this.#cost!.of(node.op_ids));
+      const most = Math.max(...costs);
+      chosen = most > 0 ? [nodes[costs.indexOf(most)]!] : [];
+    }
     if (chosen.length) {
       const [x, y, width, height] = drawing.hull(chosen.map(({ id }) => id));
       return [x + width / 2, y + height / 2];
