@@ -92,13 +92,23 @@
 
   /** Open pages of the documentation, if the server's folder is a checkout of the project. */
   async function offerPages(app) {
-    const { contents } = app.serviceManager;
-    const folder = await contents.get("docs/passes").catch(() => null);
-    if (!folder?.content.some(({ name }) => name === "dynamic_bounds.md")) return;
+    // listed folder by folder, since a request for a missing one would leave an error in the console
+    for (const [folder, entry] of [
+      ["", "timerl_nb"],
+      ["", "docs"],
+      ["docs", "passes"],
+    ]) {
+      const { content } = await app.serviceManager.contents.get(folder);
+      if (!content.some(({ name, type }) => name === entry && type === "directory")) return;
+    }
     document.body.dataset.timerlPages = "";
     document.addEventListener("timerl-page", ({ detail }) => {
       if (!/^docs\/passes\/\w+\.md$/.test(detail?.path)) return;
-      const page = { path: detail.path, factory: "Markdown Preview", options: { mode: "split-right" } };
+      const page = {
+        path: detail.path,
+        factory: "Markdown Preview",
+        options: { mode: "split-right" },
+      };
       app.commands.execute("docmanager:open", page);
     });
   }
