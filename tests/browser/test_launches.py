@@ -23,25 +23,30 @@ print("LAUNCHES", json.dumps(LaunchView.from_program(program).to_json()))
 print("MEMORY", json.dumps(MemoryView.from_program(program).to_json()))
 """
 EXPLORE = "explorer = program.explore()\nexplorer"
+# inside functions: other tests use dimensions of the same names in the same kernel
 LONG = """
-with trl.Context("t") as ctx:
-    ((t, T),) = ctx.dims
-    x = trl.random.normal((4,), domain=(t,)).named("x")
-    s = trl.like(x).named("s")
-    s[0] = x[0]
-    s[t + 1] = (s * 0.5 + x[t + 1]).tanh()
-    ctx.output("s", s)
-program = ctx.compile({T: 100_000}, trl.Options(vectorize=False))
+def long():
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.normal((4,), domain=(t,)).named("x")
+        s = trl.like(x).named("s")
+        s[0] = x[0]
+        s[t + 1] = (s * 0.5 + x[t + 1]).tanh()
+        ctx.output("s", s)
+    return ctx.compile({T: 100_000}, trl.Options(vectorize=False))
+program = long()
 """
 TURNS = """
-with trl.Context("i", "t") as ctx:
-    (i, I), (t, T) = ctx.dims
-    x = trl.random.normal((4,), domain=(i, t)).named("x")
-    s = trl.like(x).named("s")
-    s[i, 0] = x[i, 0]
-    s[i, t + 1] = (s * 0.5 + x[i, t + 1]).tanh()
-    ctx.output("s", s.sum(over=t))
-program = ctx.compile({I: 10_000, T: 8}, trl.Options(vectorize=False))
+def turns():
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        x = trl.random.normal((4,), domain=(i, t)).named("x")
+        s = trl.like(x).named("s")
+        s[i, 0] = x[i, 0]
+        s[i, t + 1] = (s * 0.5 + x[i, t + 1]).tanh()
+        ctx.output("s", s.sum(over=t))
+    return ctx.compile({I: 10_000, T: 8}, trl.Options(vectorize=False))
+program = turns()
 """
 
 
