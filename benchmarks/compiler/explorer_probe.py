@@ -20,7 +20,8 @@ class Probe:
     def __init__(self, explorer: Explorer) -> None:
         self.changes: list[dict[str, float]] = []
         self._explorer: Any = explorer
-        self._seconds = self._sent = 0.0
+        self._sends: list[tuple[float, float]] = []  # the beginning of each, and its seconds
+        self._sent = 0.0
         self._messages: list[tuple[dict[str, Any], list[Any]]] = []
         self._recompile, self._send_state = explorer._recompile, explorer.send_state
         self._send = explorer._send
@@ -29,21 +30,23 @@ class Probe:
         explorer._send = self._on_send
 
     def _on_recompile(self) -> None:
-        self._seconds, self._messages = 0.0, []
+        self._sends, self._messages = [], []
         begun, cpu = time.perf_counter(), time.process_time()
         self._recompile()
         whole = time.perf_counter() - begun
         status = self._explorer.status
         if status["state"] != "ready":
             return
-        packed = [(len(json.dumps(message)), sum(map(len, b))) for message, b in self._messages]
+        # messages about the progress are part of the compilation
+        packed = sum(seconds for at, seconds in self._sends if at >= begun + status["seconds"])
+        sizes = [(len(json.dumps(message)), sum(map(len, b))) for message, b in self._messages]
         self.changes.append(
             {
                 "compiled": status["seconds"],
-                "views": whole - status["seconds"] - self._seconds,
-                "packed": self._seconds,
+                "views": whole - status["seconds"] - packed,
+                "packed": packed,
                 "cpu": time.process_time() - cpu,
-                "bytes": sum(a + b for a, b in packed),
+                "bytes": sum(a + b for a, b in sizes),
                 "sent": self._sent,
             }
         )
@@ -51,7 +54,7 @@ class Probe:
     def _on_send_state(self, key: Any = None) -> None:
         begun = time.perf_counter()
         self._send_state(key)
-        self._seconds += time.perf_counter() - begun
+        self._sends.append((begun, time.perf_counter() - begun))
         if not isinstance(key, str) and "status" in (key or ()):
             self._sent = time.time()
 

@@ -14,7 +14,8 @@ function union(stages: readonly Parents[]): Parents {
   const found: Record<string, readonly number[]> = {};
   for (const stage of stages) {
     for (const [id, ids] of Object.entries(stage)) {
-      found[id] = [...new Set([...(found[id] ?? []), ...ids])];
+      const others = found[id];
+      found[id] = others ? [...new Set([...others, ...ids])] : ids;
     }
   }
   return found;
