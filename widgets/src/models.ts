@@ -565,8 +565,6 @@ export interface Rewrite {
   after: number[];
   note: string;
   text: string;
-  was: string[];
-  became: string[];
   op_ids: number[];
 }
 

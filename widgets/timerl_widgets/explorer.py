@@ -339,7 +339,9 @@ class Explorer(Widget):
             case Fold(key, folded):
                 self._submit("fold", lambda: self._fold(key, folded))
             case Detail(name):
-                self._compiler.ask(name, lambda: self._show_detail(self._drawing, name))
+                # of several steps, only the last one matters
+                kind = "step" if name.startswith("step ") else name
+                self._compiler.ask(kind, lambda: self._show_detail(self._drawing, name))
             case Search():
                 what = "searching all stages …"
                 self._submit("search", lambda: self._waits.run(what, lambda: self._search(request)))
@@ -618,7 +620,9 @@ class Explorer(Widget):
         except Exception as error:
             view, problem = OutlineView(name, ()), f"{type(error).__name__}: {error}"
         if drawing is self._drawing:
-            self.told = packed(view, problem=problem)
+            # numbered, since the page must receive an equal answer to a repeated request
+            number = self.told.get("json", {}).get("number", 0) + 1
+            self.told = packed(view, problem=problem, number=number)
 
     def _fold(self, key: str, folded: bool) -> None:
         drawing = self._drawing

@@ -33,6 +33,7 @@ from timerl_nb.show import (
     StoresView,
     Turn,
     View,
+    detail,
 )
 
 BOUNDS = {"B": 3, "I": 4, "T": 12}
@@ -183,13 +184,14 @@ def test_steps_are_those_of_the_pass(program: trl.Program) -> None:
     ]
     assert sum(rule["count"] for rule in found["rules"]) == len(stage.steps)
     assert stage.previous is not None
-    graphs = {"was": ("before", str(stage.previous)), "became": ("after", str(stage.artifact))}
-    for key, (ids, text) in graphs.items():
-        shown = [line for step in found["steps"] for line in step[key]]
-        assert len(shown) > 10
-        assert all(line in text for line in shown if not line.startswith("and "))
-        for step in found["steps"]:
-            assert all(f"%{step[ids][0]}" in line for line in step[key][:1]) or len(step[ids]) > 1
+    graphs = {"-": ("before", str(stage.previous)), "+": ("after", str(stage.artifact))}
+    for step in found["steps"]:
+        lines = detail(program, f"step vectorize {step['number']}").lines
+        assert lines
+        for line in lines:
+            ids, text = graphs[line.text[0]]
+            assert line.text[2:] in text or line.text[2:].startswith("and ")
+            assert set(line.op_ids) <= set(step[ids])
     left = {op_id: row["reason"] for row in found["refused"] for op_id in row["op_ids"]}
     assert left and all(stage.why(op_id) == reason for op_id, reason in left.items())
 

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
 
 from timerl_nb.base.text_formatting import format_count
-from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import RewriteStep
-from timerl_nb.compiler.ir.graph_text import op_line
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Forecast, PassChoice
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.passes.rewrite_rules import describe_rule
 from timerl_nb.driver.stages import Stage
 from timerl_nb.show.view_model import View, shown
-
-_MOST: Final = 5  # operations of a step as text
 
 
 @dataclass(frozen=True)
@@ -37,12 +32,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Rewrite step: the ids that it replaced (`before`), and the new ids (`after`).
-
-    Attributes:
-        was, became: the first replaced operations as text in the graph before the pass, and the first new ones in the
-            graph after it. Operations that another step of the pass made or removed are absent.
-    """
+    """Rewrite step: the ids that it replaced (`before`), and the new ids (`after`)."""
 
     number: int
     rule: str
@@ -50,8 +40,6 @@ class Rewrite:
     after: tuple[int, ...]
     note: str
     text: str
-    was: tuple[str, ...]
-    became: tuple[str, ...]
 
     @shown
     def op_ids(self) -> tuple[int, ...]:
@@ -129,23 +117,12 @@ class StepsView(View):
         for op_id, reason in stage.rewritten.refused.items() if stage.rewritten else ():
             why.setdefault(reason, []).append(op_id)
         counts = Counter(step.rule for step in stage.steps)
-        old = _Lines(stage.previous)
-        new = _Lines(stage.rewritten.pdg if stage.rewritten else None)
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         return cls(
             stage.name,
             tuple(_count_rule(*item) for item in ranked),  # the most used first
             tuple(
-                Rewrite(
-                    k,
-                    step.rule,
-                    step.before,
-                    step.after,
-                    step.note,
-                    step_text(step),
-                    old.first(step.before),
-                    new.first(step.after),
-                )
+                Rewrite(k, step.rule, step.before, step.after, step.note, step_text(step))
                 for k, step in enumerate(stage.steps)
             ),
             tuple(Refusal(reason, tuple(sorted(ids))) for reason, ids in sorted(why.items())),
@@ -164,24 +141,6 @@ class StepsView(View):
 def _count_rule(rule: str, count: int) -> Rule:
     found = describe_rule(rule)
     return Rule(rule, count, *(("", "") if found is None else (found.text, found.page)))
-
-
-class _Lines:
-    """The operations of a graph as text; each is formatted once."""
-
-    def __init__(self, graph: Pdg | None) -> None:
-        self._ops = {} if graph is None else graph.ops
-        self._known: dict[int, str] = {}
-
-    def first(self, ids: Collection[int]) -> tuple[str, ...]:
-        there = [k for k in ids if k in self._ops]
-        lines = tuple(map(self._line, there[:_MOST]))
-        return (*lines, f"and {len(there) - _MOST} more") if len(there) > _MOST else lines
-
-    def _line(self, op_id: int) -> str:
-        if op_id not in self._known:
-            self._known[op_id] = op_line(self._ops, self._ops[op_id])
-        return self._known[op_id]
 
 
 def _describe_choice(choice: PassChoice, *, always: bool) -> Chosen:

@@ -12,7 +12,7 @@ from typing import Final
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_text import op_lines
+from timerl_nb.compiler.ir.graph_text import op_line, op_lines
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.loops.loop_nodes import Ast
@@ -26,6 +26,7 @@ from timerl_nb.show.stages.operation_costs import CostView, computing_operations
 from timerl_nb.show.view_model import View
 
 Place = tuple[str, int]  # a file and a line of it
+FEW: Final = 5  # operations of a step
 AROUND: Final = 2  # lines shown around lines with operations
 _DETAILS: Final = {
     "jaxpr": "the jaxpr of call {}; traced when opened",
@@ -113,7 +114,9 @@ def detail(program: Program, name: str) -> OutlineView:
     """Return a detail that an outline omits: the jaxpr or the HLO of one XLA call, or the text difference of a pass.
 
     HLO is compiled again. Its lines refer to the operations of their kernels. The detail "diff fuse" has the
-    lines that the pass `fuse` removes ("-") and adds ("+"), between unchanged ones.
+    lines that the pass `fuse` removes ("-") and adds ("+"), between unchanged ones. The detail "step fuse 3" has the
+    first operations that step 3 of this pass replaces, and the first new ones. Operations that another step has made or
+    removed are absent.
 
     Args:
         program: the program.
@@ -134,6 +137,9 @@ def detail(program: Program, name: str) -> OutlineView:
         name, str, "the name of a detail", '"jaxpr 1" is one; `OutlineView.lines` name all.'
     )
     sort, _, number = name.partition(" ")
+    stage, _, step = number.rpartition(" ")
+    if sort == "step" and stage in program.stages and step.isdecimal():
+        return OutlineView(name, tuple(_step_lines(program.stages[stage], int(step))))
     if sort == "diff" and number in program.stages:
         return OutlineView(name, tuple(_changed_lines(program.stages[number])))
     lowered = program.executable.xla_program
@@ -154,6 +160,22 @@ def detail(program: Program, name: str) -> OutlineView:
         if shown.strip():
             lines.append(OutlineLine(shown.strip(), indent // 2, ids))
     return OutlineView(name, tuple(lines))
+
+
+def _step_lines(stage: Stage, number: int) -> Iterator[OutlineLine]:
+    """Yield the first operations that a step replaces, and the first new ones, as text in the pass's graphs."""
+    if stage.previous is None or stage.rewritten is None or number >= len(stage.steps):
+        return
+    step = stage.steps[number]
+    for sign, graph, ids in (
+        ("-", stage.previous, step.before),
+        ("+", stage.rewritten.pdg, step.after),
+    ):
+        there = [k for k in ids if k in graph.ops]
+        for k in there[:FEW]:
+            yield OutlineLine(f"{sign} {op_line(graph.ops, graph[k])}", op_ids=(k,))
+        if len(there) > FEW:
+            yield OutlineLine(f"{sign} and {len(there) - FEW} more")
 
 
 def _changed_lines(stage: Stage) -> Iterator[OutlineLine]:

@@ -163,7 +163,8 @@ export class RunPane extends Panel<RunView | null> {
     const waits = this.#asked ? null : (this.#model?.frame.compiling ?? null);
     const part = this.#model?.frame.compiling_part;
     const compiling = `compiling ${part ? `${part} ` : ""}with XLA, ${waits?.toFixed(0)} s so far`;
-    this.#state.textContent = waits === null ? shown : compiling;
+    const isPending = state.startsWith("pending") ? `${state}, ` : "";
+    this.#state.textContent = waits === null ? shown : isPending + compiling;
     this.#state.dataset.state = shown;
   }
 

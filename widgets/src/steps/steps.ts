@@ -94,27 +94,33 @@ export class StepsPane extends Pane<StepsView | null> {
     const rule = this.#rules.get(step.rule);
     this.#rule.replaceChildren(rule?.text ?? "", " ", rule?.page ? this.#page(rule.page) : "");
     this.#rule.hidden = !rule?.text;
-    const line = (sign: string, name: string) => (text: string) =>
-      html("div", { class: `trl-${name}` }, `${sign} ${text}`);
-    this.#diff.replaceChildren(
-      ...step.was.map(line("−", "was")),
-      ...step.became.map(line("+", "became")),
-    );
-    this.#diff.hidden = !this.#diff.childElementCount;
+    this.#diff.hidden = true;
+    this.send({ kind: "detail", name: this.#nameOf(at) });
     this.selection.choose([...step.before, ...step.after]);
     this.show(step.after.length ? step.after : step.before);
   }
 
-  /** Show the requested text difference of the whole pass. */
+  /** Show the requested text of a step, or the difference of the whole pass. */
   detail(found: DetailModel): void {
-    if (found.stage !== `diff ${this.#stage}`) return;
+    const isStep = this.#at >= 0 && found.stage === this.#nameOf(this.#at);
+    if (!isStep && found.stage !== `diff ${this.#stage}`) return;
     const rows = found.lines.map(({ text, op_ids }) => {
       const sign = { "+": "trl-became", "-": "trl-was" }[text[0]!];
       const row = html("div", { class: sign, title: op_ids.length ? "select" : undefined }, text);
       if (op_ids.length) row.addEventListener("click", () => this.selection.click(op_ids));
       return row;
     });
-    this.#lines.replaceChildren(...(rows.length ? rows : [found.problem || "no line differs"]));
+    if (isStep) {
+      this.#diff.hidden = !rows.length;
+      this.#diff.replaceChildren(...rows);
+    } else {
+      this.#lines.replaceChildren(...(rows.length ? rows : [found.problem || "no line differs"]));
+    }
+  }
+
+  /** The name of a step's text, which Python creates on request. */
+  #nameOf(step: number): string {
+    return `step ${this.#stage} ${step}`;
   }
 
   #askForLines(): void {
