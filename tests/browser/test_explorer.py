@@ -420,7 +420,7 @@ def test_the_keyboard_is_enough_in_the_dark(watched: Watched, lab: Lab) -> None:
     assert "inset" in ring, "the focus is seen"
     picture(page, "explorer_dark")
     unnamed = page.locator(".trl-explorer :is(button, input, select)").evaluate_all(
-        """(all) => all.filter((e) => !e.textContent.trim() && !e.getAttribute("aria-label")
+        """(all) => all.filter((e) => !e.hidden && !e.textContent.trim() && !e.getAttribute("aria-label")
             && !e.closest("label") && !e.labels?.length).map((e) => e.outerHTML)"""
     )
     assert unnamed == []

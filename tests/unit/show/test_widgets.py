@@ -53,7 +53,7 @@ def test_a_selection_is_data() -> None:
 
 
 WRITTEN = {
-    "Explorer": {"selected", "stage", "instant"},
+    "Explorer": {"selected", "stage", "instant", "bookmarks"},
     "MappingExplorer": {"at", "selected"},
     "RunMonitor": set[str](),
     "ScopeView": {"selected", "operation"},

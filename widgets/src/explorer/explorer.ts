@@ -107,7 +107,7 @@ export class ExplorerView {
     const stores = kept(new StoresPane(graphCell, selection, send, turn));
     const source = kept(new OutlinePane(cell("source"), selection, send, "source-pane", "Source"));
     const inspector = kept(new InspectorPane(cell("inspector"), selection, send, show));
-    const values = kept(new ValuesPane(cells.inspector!, selection, send));
+    const values = kept(new ValuesPane(inspector.root, selection, send));
     const loops = kept(new LoopPane(cell("loops"), selection, send));
     const time = cell("time");
     const scrubber = kept(new Scrubber(time, selection, send));
