@@ -19,7 +19,7 @@ from timerl_nb.compiler.symbolic.dimensions import bounds_text
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_compilation import compile_program
 from timerl_nb.driver.program_hooks import made_known, run_begins
-from timerl_nb.driver.program_runs.iteration_replay import replay_iteration
+from timerl_nb.driver.program_runs.iteration_replay import LiveValues, replay_iteration
 from timerl_nb.driver.program_runs.iteration_timing import measure_iteration
 from timerl_nb.driver.program_runs.program_run import make_run, run_to_end, start_run
 from timerl_nb.driver.program_runs.run_preparation import (
@@ -41,7 +41,6 @@ from timerl_nb.driver.stage_artifacts import StageArtifacts
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver, Stages
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.unbounded_iterations import Turns
-from timerl_nb.execution.results.live_values import LiveValues
 from timerl_nb.execution.results.run_result import Result
 from timerl_nb.runtime.interpreter.interpreter import Instruction
 from timerl_nb.runtime.run_protocol import RunProtocol
