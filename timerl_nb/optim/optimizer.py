@@ -18,9 +18,10 @@ from timerl_nb.compiler.language.foreign_names import MODULE, all_asked, missing
 from timerl_nb.compiler.language.indexing.index_parsing import as_dims
 from timerl_nb.compiler.language.indexing.recurrence_initialization import (
     initial_branch,
+    ordinal,
     previous_branches,
 )
-from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, tensor, zeros
+from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, tensor, where, zeros
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.nn.module import Parameters
@@ -39,9 +40,11 @@ class Optimizer(ABC):
             parameters' domain.
         max_norm: the greatest Euclidean norm of all gradients together; greater ones are scaled down.
         max_value: the greatest absolute value of a gradient's element; clipped before norms are computed.
+        when: a boolean tensor; where it is false, parameters, moments and step counts stay as they are. None steps at
+            every point.
 
     Raises:
-        ShapeError: `params` is not a list of parameters, or a number is out of range.
+        ShapeError: `params` is not a list of parameters, a number is out of range, or `when` is not a boolean scalar.
 
     Example:
         >>> w = trl.parameter((2,), domain=i, name="w")
@@ -65,6 +68,7 @@ class Optimizer(ABC):
         along: Any = None,
         max_norm: float | None = None,
         max_value: float | None = None,
+        when: RecurrentTensor | None = None,
     ) -> None:
         one = isinstance(params, Parameter) or not isinstance(params, Iterable)
         given: Any = [params] if one else list(params)
@@ -79,6 +83,15 @@ class Optimizer(ABC):
         self.max_value = (
             None if max_value is None else check_in_range("max_value", max_value, 0.0, inf)
         )
+        if when is not None and (
+            not isinstance(when, RecurrentTensor) or when.dtype != "bool" or when.shape
+        ):
+            raise ShapeError(
+                f"when must be a boolean scalar tensor, not {when!r}.",
+                hint="write a condition such as when=trl.value(t) % 2 == 0.",
+            )
+        self.when = when
+        self._counts: dict[Domain, RecurrentTensor] = {}
         ctx = self.params[0].ctx
         self._along = None if along is None else as_dims(ctx, ctx.space, along)
 
@@ -123,7 +136,28 @@ class Optimizer(ABC):
             grads = [full(p.grad) for p in self.params]
             clipped = clip_gradients(grads, max_value=self.max_value, max_norm=self.max_norm)
             for p, g in zip(self.params, clipped, strict=True):
-                p.update(self._updated_value(p, g).cast(p.dtype), along=self.update_dims(p))
+                after = self._keep_unless(self._updated_value(p, g), full(p))
+                p.update(after.cast(p.dtype), along=self.update_dims(p))
+
+    def carry(self, x: RecurrentTensor, value: RecurrentTensor, along: Domain) -> None:
+        """Set the state `x` to `value` one step later; where no step is made, it stays."""
+        after = self._keep_unless(value, x).settled().named_if_new(f"{x.name}'")
+        for read in previous_branches(after, along):
+            x.ctx.add_branch(x.read.source, read)
+
+    def count_steps(self, p: Parameter, along: Domain) -> RecurrentTensor:
+        """Return the number of steps of a parameter up to this one, as an integer."""
+        if self.when is None:
+            return ordinal(p, along)
+        if p.op.domain not in self._counts:
+            before = tensor((), "i32", domain=p.op.domain).named("steps")
+            p.ctx.add_branch(before.read.source, initial_branch(zeros((), "i32"), along))
+            self._counts[p.op.domain] = before + 1
+            self.carry(before, before + 1, along)
+        return self._counts[p.op.domain]
+
+    def _keep_unless(self, after: RecurrentTensor, before: RecurrentTensor) -> RecurrentTensor:
+        return after if self.when is None else where(self.when, after, before)
 
     def _check_unchanged(self) -> None:
         """Raise an error if the list or module of parameters has changed since the optimiser was created."""
@@ -170,10 +204,3 @@ def state(p: Parameter, name: str, along: Domain) -> RecurrentTensor:
     made = tensor(p.shape, dtype, domain=p.op.domain).named(f"{p.name}.{name}")
     p.ctx.add_branch(made.read.source, initial_branch(zeros(p.shape, dtype), along))
     return made
-
-
-def carry(x: RecurrentTensor, value: RecurrentTensor, along: Domain) -> None:
-    """Set the state `x` to `value` one step later."""
-    after = value.settled().named_if_new(f"{x.name}'")
-    for read in previous_branches(after, along):
-        x.ctx.add_branch(x.read.source, read)

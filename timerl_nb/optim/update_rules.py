@@ -7,11 +7,9 @@ from math import inf, log
 from typing import Any
 
 from timerl_nb.base.errors import ShapeError
-from timerl_nb.compiler.language.indexing.recurrence_initialization import ordinal
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
-from timerl_nb.compiler.symbolic.dimensions import Domain
-from timerl_nb.optim.optimizer import Optimizer, Rate, carry, check_in_range, full, state
+from timerl_nb.optim.optimizer import Optimizer, Rate, check_in_range, full, state
 
 
 class SGD(Optimizer):
@@ -20,7 +18,7 @@ class SGD(Optimizer):
     Args:
         params, lr: as for `Optimizer`.
         momentum: the momentum, at least 0 and below 1.
-        options: `along`, `max_norm`, `max_value`, as for `Optimizer`.
+        options: `along`, `max_norm`, `max_value`, `when`, as for `Optimizer`.
 
     Example:
         >>> w = trl.parameter((2,), domain=i, name="w")
@@ -40,7 +38,7 @@ class SGD(Optimizer):
         self.momentum = check_in_range("the momentum", momentum, 0.0, 1.0, closed=True)
 
     def _updated_value(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        return full(p) - accumulate_momentum(p, g, self.momentum, self.update_dims(p)) * self.lr
+        return full(p) - accumulate_momentum(self, p, g, self.momentum) * self.lr
 
 
 class Adam(Optimizer):
@@ -50,7 +48,7 @@ class Adam(Optimizer):
         params, lr: as for `Optimizer`.
         betas: the decay rates of the first and second moment.
         eps: added to the root of the second moment.
-        options: `along`, `max_norm`, `max_value`, as for `Optimizer`.
+        options: `along`, `max_norm`, `max_value`, `when`, as for `Optimizer`.
 
     Example:
         >>> w = trl.parameter((2,), domain=i, name="w")
@@ -81,9 +79,9 @@ class Adam(Optimizer):
         m, v = state(p, "m", along), state(p, "v", along)
         m1 = m * b1 + g * (1 - b1)
         v1 = v * b2 + g * g * (1 - b2)
-        carry(m, m1, along)
-        carry(v, v1, along)
-        steps = ordinal(p, along).cast(g.dtype)
+        self.carry(m, m1, along)
+        self.carry(v, v1, along)
+        steps = self.count_steps(p, along).cast(g.dtype)
         # 1 - beta**steps, without cancellation
         first, second = (x / -(steps * log(b)).expm1() if b else x for x, b in ((m1, b1), (v1, b2)))
         return full(p) - first / (second.sqrt() + self.eps) * self.lr
@@ -97,7 +95,7 @@ class AdamW(Adam):
     Args:
         params, lr, betas, eps: as for `Adam`.
         weight_decay: the decay, at least 0.
-        options: `along`, `max_norm`, `max_value`, as for `Optimizer`.
+        options: `along`, `max_norm`, `max_value`, `when`, as for `Optimizer`.
 
     Example:
         >>> w = trl.parameter((2,), domain=i, name="w")
@@ -130,7 +128,7 @@ class RMSProp(Optimizer):
         alpha: the decay rate of the squares.
         eps: added to the root of the squares.
         momentum: the momentum, at least 0 and below 1.
-        options: `along`, `max_norm`, `max_value`, as for `Optimizer`.
+        options: `along`, `max_norm`, `max_value`, `when`, as for `Optimizer`.
 
     Example:
         >>> w = trl.parameter((2,), domain=i, name="w")
@@ -157,18 +155,19 @@ class RMSProp(Optimizer):
         along = self.update_dims(p)
         squares = state(p, "squares", along)
         after = squares * self.alpha + g * g * (1 - self.alpha)
-        carry(squares, after, along)
+        self.carry(squares, after, along)
         change = g / (after.sqrt() + self.eps)
-        return full(p) - accumulate_momentum(p, change, self.momentum, along) * self.lr
+        return full(p) - accumulate_momentum(self, p, change, self.momentum) * self.lr
 
 
 def accumulate_momentum(
-    p: Parameter, g: RecurrentTensor, momentum: float, along: Domain
+    of: Optimizer, p: Parameter, g: RecurrentTensor, momentum: float
 ) -> RecurrentTensor:
     """Return momentum * m + g, with m of the previous step."""
     if not momentum:
         return g
+    along = of.update_dims(p)
     m = state(p, "momentum", along)
     after = m * momentum + g
-    carry(m, after, along)
+    of.carry(m, after, along)
     return after

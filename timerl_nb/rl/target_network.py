@@ -48,9 +48,10 @@ class Target(Generic[M]):
             step = value(Index(p.ctx, sym(p.op.domain[-1]) + 1))
             self._update_target(p, own, where(step % every == 0, p.next, own))
 
-    def approach(self, share: float) -> None:
+    def approach(self, share: float | RecurrentTensor) -> None:
         """Move the target by the fraction `share` towards the network at each step. Source: Lillicrap et al. 2016."""
-        share = number("the share", share, least=0, most=1)
+        if not isinstance(share, RecurrentTensor):
+            share = number("the share", share, least=0, most=1)
         for p, own in self._pairs:
             self._update_target(p, own, own + share * (p.next - own))
 

@@ -1,0 +1,109 @@
+"""Advantage actor-critic with n-step returns and bootstrapping. Source: Mnih et al. 2016.
+
+Episodes continue across iterations. A2C is clipped PPO with one update per iteration, so ratios are 1 and nothing is
+clipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+
+from timerl_nb.base.errors import EnvError
+from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor, value, where
+from timerl_nb.compiler.language.inputs.tensor_sources import maximum as max
+from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
+from timerl_nb.driver.compiling_context import Context
+from timerl_nb.env.environment import Simulation, made
+from timerl_nb.nn.layers import orthogonal
+from timerl_nb.optim import Adam
+from timerl_nb.rl.policy_networks import DNNBuilder
+
+
+def a2c(
+    env: str | Simulation = "CartPole-v1",
+    *,
+    hidden: Sequence[int] = (64, 64),
+    gamma: float = 0.99,
+    lam: float = 1.0,
+    critic: float = 0.5,
+    entropy: float = 0.01,
+    lr: float = 2e-3,
+    max_norm: float = 0.5,
+) -> Context:
+    """Return the program of A2C.
+
+    Each of I iterations takes T steps in B environments and makes one update; returns continue with the critic's value
+    after the last step, and after a time limit. The outputs are "return", the mean over the episodes that end in an
+    iteration (0 if there are none), "episodes", their number, and "loss".
+
+    Args:
+        env: a name, or `trl.env.make(..., autoreset="same_step")`.
+        hidden: the widths of the tanh layers; actor and critic have separate networks.
+        gamma: the discount.
+        lam: the λ of generalised advantage estimation (Schulman et al. 2016); 1 sums all rewards up to the end of the
+            iteration.
+        critic, entropy: the weights of the critic's loss and of the policy's entropy.
+        lr: Adam's initial learning rate; it decreases linearly to 0.
+        max_norm: the greatest Euclidean norm of the gradients.
+
+    Returns:
+        a context with the dimensions b, i and t; compile it with bounds for B, I and T.
+
+    Raises:
+        EnvError: the environment does not reset itself in the same step.
+        ShapeError: an argument has an unsuitable value.
+
+    Example:
+        >>> trl.algorithms.a2c("CartPole-v1", hidden=(32,))
+        Context(b < B, i < I, t < T; ... operations)
+    """
+    env = made(env, autoreset="same_step")
+    gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
+    if env.autoreset != "same_step":
+        raise EnvError(
+            f"A2C needs an environment that resets itself in the same step, not {env!r}.",
+            hint="make it with autoreset='same_step'.",
+        )
+    with Context("b", "i", "t") as ctx:
+        (b, _), (i, I), (t, T) = ctx.dims
+        with ctx.region("acting"):
+            design = DNNBuilder(domain=(i,)).from_env(
+                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2)
+            )
+            dnn = design.build()
+            o = like(env.obs_space, domain=(b, i, t)).named("o")
+            a = dnn.sample(o).named("a")
+            o[b, 0, 0] = env.reset(domain=(b,))
+            step = env.step(a)
+            o[b, i + 1, 0] = step.obs[b, i, T - 1]
+            o[b, i, t + 1], r = step.obs, step.reward.named("r")
+        with ctx.region("learning"):
+            v = dnn.value(o).named("v")
+            known = v.detach()
+            after = where(step.terminated, 0.0, dnn.value(step.final_obs).detach())
+            surprise = r + gamma * after - known
+            advantage = tensor((), domain=(b, i, t)).named("advantage")
+            later = where(step.done, 0.0, advantage[b, i, min(t + 1, T - 1)])
+            advantage[t == T - 1] = surprise
+            advantage[t < T - 1] = surprise + gamma * lam * later
+            regret = 0.5 * (v - (advantage + known)).square()
+            lost = critic * regret - dnn.log_prob(a) * advantage - entropy * dnn(o).entropy()
+            loss = lost.mean(over=(b, t))
+            loss.backward()
+            rate = lr * (1.0 - value(i).floating() / value(I).floating())
+            Adam(dnn.params, lr=rate, eps=1e-5, max_norm=max_norm).step()
+        with ctx.region("returns"):
+            total = tensor((), domain=(b, i, t)).named("total")
+            sofar = total + r
+            left = where(step.done, 0.0, sofar)
+            total[b, 0, 0] = 0.0
+            total[b, i + 1, 0] = left[b, i, T - 1]
+            total[b, i, t + 1] = left
+            ended = step.done.sum(over=(b, t))
+            returns = where(step.done, sofar, 0.0).sum(over=(b, t))
+        ctx.output("return", returns / max(ended, 1).floating())
+        ctx.output("episodes", ended)
+        ctx.output("loss", loss)
+    return ctx
