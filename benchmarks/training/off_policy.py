@@ -52,6 +52,8 @@ TASKS: Final[Mapping[str, Task]] = {
         },
     ),
     "pendulum": Task("Pendulum-v1", "ddpg", 4, 10_000, -250),
+    "pendulum-td3": Task("Pendulum-v1", "td3", 4, 10_000, -250),
+    "pendulum-sac": Task("Pendulum-v1", "sac", 4, 6_000, -250),
     "mountain-car-continuous": Task(
         "MountainCarContinuous-v0", "ddpg", 4, 20_000, 90, {"lasting": 0.9, "steps": 5}
     ),

@@ -78,14 +78,14 @@ def a2c(
             o[b, 0, 0] = env.reset(domain=(b,))
             step = env.step(a)
             o[b, i + 1, 0] = step.obs[b, i, T - 1]
-            o[b, i, t + 1], r = step.obs, step.reward.named("r")
+            o[b, i, t + 1], r, done = step.obs, step.reward.named("r"), step.done
         with ctx.region("learning"):
             v = dnn.value(o).named("v")
             known = v.detach()
             after = where(step.terminated, 0.0, dnn.value(step.final_obs).detach())
             surprise = r + gamma * after - known
             advantage = tensor((), domain=(b, i, t)).named("advantage")
-            later = where(step.done, 0.0, advantage[b, i, min(t + 1, T - 1)])
+            later = where(done, 0.0, advantage[b, i, min(t + 1, T - 1)])
             advantage[t == T - 1] = surprise
             advantage[t < T - 1] = surprise + gamma * lam * later
             regret = 0.5 * (v - (advantage + known)).square()
@@ -97,12 +97,12 @@ def a2c(
         with ctx.region("returns"):
             total = tensor((), domain=(b, i, t)).named("total")
             sofar = total + r
-            left = where(step.done, 0.0, sofar)
+            left = where(done, 0.0, sofar)
             total[b, 0, 0] = 0.0
             total[b, i + 1, 0] = left[b, i, T - 1]
             total[b, i, t + 1] = left
-            ended = step.done.sum(over=(b, t))
-            returns = where(step.done, sofar, 0.0).sum(over=(b, t))
+            ended = done.sum(over=(b, t))
+            returns = where(done, sofar, 0.0).sum(over=(b, t))
         ctx.output("return", returns / max(ended, 1).floating())
         ctx.output("episodes", ended)
         ctx.output("loss", loss)

@@ -83,6 +83,9 @@ def typed_in(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+OFF_POLICY = ("dqn", "ddpg", "td3", "sac")  # programs without iterations
+
+
 def small(words: list[str]) -> list[str]:
     """Return the command with few iterations, seeds and steps."""
     words = [PLACEHOLDERS.get(word.strip("[]"), word.strip("[]")) for word in words]
@@ -93,7 +96,7 @@ def small(words: list[str]) -> list[str]:
     words = [fewer.get(before, word) for before, word in zip(["", *words], words, strict=False)]
     if words[0] not in ("train", "sweep") or "--help" in words:
         return words
-    sizes = STEPS if words[1] in ("dqn", "ddpg") else [*SIZES, "--option", "executor=interpret"]
+    sizes = STEPS if words[1] in OFF_POLICY else [*SIZES, "--option", "executor=interpret"]
     if "hidden=" not in " ".join(words):
         sizes = [*sizes, "--hidden", "4"]
     return [*words, *sizes]
@@ -244,15 +247,18 @@ def test_commands_work_as_typed(name: str) -> None:
         run(command)
 
 
-# --- the five algorithms ------------------------------------------------------------------------
+# --- the algorithms ------------------------------------------------------------------------
 
 
 ALGORITHMS = {
+    "a2c": [],
     "reinforce": [],
     "ppo": [],
     "clipped_ppo": ["--minibatches", "2"],
     "dqn": [],
     "ddpg": ["--env", "Pendulum-v1"],
+    "td3": ["--env", "Pendulum-v1"],
+    "sac": ["--env", "Pendulum-v1"],
 }
 
 
@@ -262,7 +268,7 @@ def test_every_algorithm_runs_stops_and_resumes(
 ) -> None:
     words = small(["train", name, *ALGORITHMS[name], "--seed", "5", "--quiet"])
     assert main([*words, "--folder", "whole"]) == 0
-    steps = name in ("dqn", "ddpg")
+    steps = name in OFF_POLICY
     with stopping_after(3 if steps else 1):
         assert main([*words, "--folder", "half"]) == INTERRUPTED
     turn = RunFolder("half").manifest().turn
@@ -274,7 +280,7 @@ def test_every_algorithm_runs_stops_and_resumes(
 
 
 def test_the_steps_of_a_program_without_iterations_suffice_to_learn() -> None:
-    for name in ("dqn", "ddpg"):
+    for name in OFF_POLICY:
         chosen = algorithm(name)
         given = train.parser_of("train", chosen, "").parse_args([])
         asked = train.asked_for(chosen, given, 0)

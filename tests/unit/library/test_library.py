@@ -50,6 +50,38 @@ def test_adam() -> None:
     np.testing.assert_allclose(result.parameters["w"], w, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda ps, **how: trl.optim.SGD(ps, lr=0.1, momentum=0.9, **how),
+        lambda ps, **how: trl.optim.Adam(ps, lr=0.1, **how),
+        lambda ps, **how: trl.optim.AdamW(ps, lr=0.1, **how),
+        lambda ps, **how: trl.optim.RMSProp(ps, lr=0.1, momentum=0.8, **how),
+    ],
+    ids=["sgd", "adam", "adamw", "rmsprop"],
+)
+def test_an_optimiser_steps_only_where_its_condition_holds(make: Any) -> None:
+    """The values at the steps are those of an unconditional run; between them nothing changes."""
+    every = quadratic(make, steps=4)
+
+    def third(ps: list[trl.Parameter]) -> Any:
+        (i,) = (dim for dim, _ in ps[0].ctx.dims)
+        return make(ps, when=trl.value(i) % 3 == 1)
+
+    found = quadratic(third, steps=10)
+    steps = np.cumsum([k % 3 == 1 for k in range(-1, 9)])  # made before point k
+    np.testing.assert_allclose(found["w"], [every["w"][n] for n in steps], rtol=1e-6)
+
+
+def test_a_condition_of_steps_is_a_boolean_scalar() -> None:
+    with trl.Context("i") as ctx:
+        ((i, _),) = ctx.dims
+        w = trl.parameter((2,), domain=(i,), name="w")
+        for wrong in (True, trl.value(i), w > 0):
+            with pytest.raises(ShapeError, match="when must be a boolean scalar tensor"):
+                trl.optim.SGD([w], lr=0.1, when=wrong)
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
 def test_rmsprop(momentum: float) -> None:
     result = quadratic(lambda ps: trl.optim.RMSProp(ps, lr=0.1, alpha=0.9, momentum=momentum))

@@ -1,4 +1,4 @@
-"""DQN and DDPG in window form: parts compared with loops, runs with the reference, and learning."""
+"""DQN, DDPG, TD3 and SAC in window form: parts compared with loops, runs with the reference, and learning."""
 
 from __future__ import annotations
 
@@ -132,6 +132,8 @@ def test_what_is_remembered_is_from_the_window(alpha: float | None) -> None:
     [
         ("dqn", {"steps": 2, "alpha": 0.6, "scale": (1.0, 0.5, 4.0, 0.5)}),
         ("ddpg", {"lasting": 0.5, "env": "MountainCarContinuous-v0"}),
+        ("td3", {"env": "MountainCarContinuous-v0"}),
+        ("sac", {"env": "MountainCarContinuous-v0", "steps": 2}),
     ],
     ids=str,
 )
@@ -142,7 +144,7 @@ def test_algorithms_are_what_the_reference_says(name: str, options: dict[str, An
     lowered = program.executable.xla_program
     assert lowered is not None and len(lowered.calls) == 1
     result = program.execute(seed=3)
-    want = Reference(ctx.pdg(), bounds, 3)
+    want = Reference(ctx.pdg(), program.bounds, 3)
     assert_same(want.outputs(), result, name)
     assert_same(want.outputs("parameter"), result.parameters, "parameters")
 
@@ -189,6 +191,8 @@ def test_dqn_learns_to_balance() -> None:
     [
         (lambda: trl.algorithms.dqn("Pendulum-v1"), "DQN needs discrete actions"),
         (lambda: trl.algorithms.ddpg("CartPole-v1"), "DDPG needs actions in a Box"),
+        (lambda: trl.algorithms.td3("CartPole-v1"), "TD3 needs actions in a Box"),
+        (lambda: trl.algorithms.sac("CartPole-v1"), "SAC needs actions in a Box"),
         (lambda: trl.algorithms.dqn(trl.env.make("CartPole-v1")), "resets in the same step"),
     ],
 )
@@ -214,6 +218,9 @@ def test_environments_that_do_not_fit(wrong: Any, message: str) -> None:
         (trl.algorithms.ddpg, {"lr": 1e-3}, "lr must be 2 numbers, not 0.001"),
         (trl.algorithms.ddpg, {"noise": (1, -1, 5)}, r"noise\[1\] must be a number of at least 0"),
         (trl.algorithms.ddpg, {"lasting": 2}, "lasting must be a number from 0 to 1"),
+        (trl.algorithms.td3, {"target_noise": 0.2}, "target_noise must be 2 numbers"),
+        (trl.algorithms.td3, {"delay": 0}, "delay must be an integer"),
+        (trl.algorithms.sac, {"target_entropy": "auto"}, "target_entropy must be a number"),
     ],
 )
 def test_numbers_that_do_not_fit(write: Any, given: dict[str, Any], message: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.recorded_updates import recorded_updates
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: make torch-env, and run .venv-torch/bin/pytest"
@@ -24,27 +23,9 @@ Loss = Callable[[Values, Values], Any]  # of the parameters and the data
 def run_recorded(
     module: str, monkeypatch: pytest.MonkeyPatch, bounds: Any, names: Sequence[str], **settings: Any
 ) -> trl.Result:
-    """Run an algorithm of the library that also returns local variables, parameters and gradients."""
-    source = importlib.import_module(f"timerl_nb.algorithms.{module}")
-
-    class Recorded(trl.optim.Adam):
-        def step(self) -> None:
-            frame = inspect.currentframe()
-            assert frame is not None and frame.f_back is not None
-            found = frame.f_back.f_locals
-            ctx = self.params[0].ctx
-            for name in names:
-                if name in found and not any(x == name for x in ctx.outputs):
-                    ctx.output(name, found[name])
-            for p in self.params:
-                ctx.output(p.name, p)
-                ctx.output(f"grad {p.name}", p.grad)
-            super().step()
-
-    monkeypatch.setattr(source, "Adam", Recorded)
-    function = getattr(source, {"ppo_single_epoch": "ppo"}.get(module, module))
-    ctx = function(hidden=(5, 4), **settings)
-    return ctx.compile(bounds, trl.Options(backend="torch")).execute(seed=2, progress=False)
+    return recorded_updates(
+        module, monkeypatch, bounds, names, trl.Options(backend="torch"), **settings
+    )
 
 
 def mlp(p: Values, prefix: str, x: Any, layers: int) -> Any:

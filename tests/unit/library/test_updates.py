@@ -1,0 +1,131 @@
+"""Gradients of A2C, TD3 and SAC at every update, against losses written by hand in JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.recorded_updates import recorded_updates
+
+Values = Mapping[str, Any]
+OPTIONS = trl.Options()
+
+
+def mlp(p: Values, prefix: str, x: Any, layers: int = 3) -> Any:
+    for k in range(layers):
+        x = x @ p[f"{prefix}.{k}.weight"] + p[f"{prefix}.{k}.bias"]
+        x = jnp.tanh(x) if k < layers - 1 else x
+    return x
+
+
+def check(found: trl.Result, loss: Callable[[Values, int], Any], updates: range) -> None:
+    """Compare the gradients of all parameters at each update."""
+    params = [name.removeprefix("grad ") for name in found if name.startswith("grad ")]
+    for k in updates:
+        own = {name: jnp.asarray(found[name][k]) for name in params}
+        want = jax.grad(lambda p, k=k: loss(p, k))(own)
+        for name in params:
+            most = max(float(jnp.abs(want[name]).max()), 1e-3)
+            given = found[f"grad {name}"][k]
+            np.testing.assert_allclose(given, want[name], rtol=3e-4, atol=3e-5 * most, err_msg=name)
+
+
+def head(p: Values, trunk: str, name: str, x: Any) -> Any:
+    for k in range(2):
+        x = jnp.tanh(x @ p[f"{trunk}.{k}.weight"] + p[f"{trunk}.{k}.bias"])
+    return x @ p[f"{name}.weight"] + p[f"{name}.bias"]
+
+
+def test_a2c(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("o", "a", "r", "after", "done")
+    env = trl.env.make("CartPole-v1", autoreset="same_step", max_steps=5)
+    found = recorded_updates(
+        "a2c", monkeypatch, {"B": 3, "I": 4, "T": 7}, names, OPTIONS, env=env, lam=0.8
+    )
+    ends = found["done"]
+    assert ends.any() and found["after"][ends].any(), "a time limit does not end the return"
+
+    def loss(p: Values, i: int) -> Any:
+        o, a, r, after, done = (jnp.asarray(found[n][:, i]) for n in names)
+        v = head(p, "critic.trunk", "critic", o)[..., 0]
+        known, later, steps = jax.lax.stop_gradient(v), jnp.zeros(3), []
+        for t in reversed(range(7)):
+            later = jnp.where(done[:, t], 0.0, later)
+            later = r[:, t] + 0.99 * after[:, t] - known[:, t] + 0.99 * 0.8 * later
+            steps.append(later)
+        advantage = jnp.stack(steps[::-1], axis=1)
+        log_p = jax.nn.log_softmax(head(p, "trunk", "actor", o))
+        chosen = jnp.take_along_axis(log_p, a[..., None].astype(int), axis=-1)[..., 0]
+        entropy = -(jnp.exp(log_p) * log_p).sum(-1)
+        regret = 0.5 * (v - (advantage + known)) ** 2
+        return (0.5 * regret - chosen * advantage - 0.01 * entropy).mean()
+
+    check(found, loss, range(4))
+
+
+def critic_loss(p: Values, seen: Any, did: Any, goal: Any) -> Any:
+    both = jnp.concatenate([seen, did], axis=-1)
+    errors = [goal - mlp(p, f"critic{k}", both)[..., 0] for k in range(2)]
+    return (errors[0] ** 2 + errors[1] ** 2).mean()
+
+
+def test_td3(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("seen", "did", "goal", "gain", "discount", "first", "second", "then", "changes")
+    found = recorded_updates(
+        "td3", monkeypatch, {"B": 2, "T": 9}, names, OPTIONS, length=6, batch=4, after=3
+    )
+    least = np.minimum(found["first"], found["second"])
+    np.testing.assert_allclose(found["goal"], found["gain"] + found["discount"] * least, rtol=1e-6)
+    assert (np.abs(found["then"]) <= 1).all()
+    assert found["changes"].tolist() == [t >= 3 and t % 2 == 0 for t in range(9)]
+
+    def loss(p: Values, t: int) -> Any:
+        seen, did, goal = (jnp.asarray(found[n][:, t]) for n in names[:3])
+        fixed = jax.lax.stop_gradient(p)
+        acts = jnp.tanh(mlp(p, "actor", seen))
+        better = mlp(fixed, "critic0", jnp.concatenate([seen, acts], axis=-1))
+        return critic_loss(p, seen, did, goal) - better.mean()
+
+    check(found, loss, range(9))
+    for name in (n for n in found if n.startswith("actor")):
+        changed = [bool((found[name][t + 1] != found[name][t]).any()) for t in range(8)]
+        assert changed == found["changes"][:8].tolist(), name
+
+
+def test_sac(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("seen", "did", "goal", "acts", "gain", "discount", "first", "second", "likely")
+    found = recorded_updates(
+        "sac", monkeypatch, {"B": 2, "T": 8}, names, OPTIONS, length=6, batch=4, after=2
+    )
+    temperature = found["temperature"][None, :, None]
+    soft = np.minimum(found["first"], found["second"]) - temperature * found["likely"]
+    np.testing.assert_allclose(found["goal"], found["gain"] + found["discount"] * soft, rtol=1e-5)
+
+    def loss(p: Values, t: int) -> Any:
+        seen, did, goal, acts = (jnp.asarray(found[n][:, t]) for n in names[:4])
+        fixed = jax.lax.stop_gradient(p)
+
+        def policy(p: Values) -> Any:
+            mean, log_std = jnp.split(mlp(p, "actor", seen), 2, axis=-1)
+            return mean, jnp.clip(log_std, -20.0, 2.0)
+
+        mean, log_std = policy(fixed)
+        noise = (jnp.arctanh(acts.astype(jnp.float32)) - mean) / jnp.exp(log_std)
+        mean, log_std = policy(p)
+        x = mean + jnp.exp(log_std) * noise
+        slope = 2.0 * (jnp.log(2.0) - x - jax.nn.softplus(-2.0 * x))
+        normal = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
+        log_prob = (normal - slope).sum(-1)
+        both = jnp.concatenate([seen, jnp.tanh(x)], axis=-1)
+        values = [mlp(fixed, f"critic{k}", both)[..., 0] for k in range(2)]
+        actor = jnp.exp(fixed["log_temperature"]) * log_prob - jnp.minimum(*values)
+        short = jax.lax.stop_gradient(log_prob).mean() - 1.0  # minus the number of actions
+        return critic_loss(p, seen, did, goal) + actor.mean() - p["log_temperature"] * short
+
+    check(found, loss, range(8))
