@@ -68,9 +68,9 @@ export class Layout extends Pane<CostView> {
       return made;
     };
     const beside = button(
-      "beside",
-      "open beside",
-      "show this explorer a second time, beside the notebook",
+      "new view",
+      "new view",
+      "show this explorer a second time, next to the notebook",
       () => this.root.dispatchEvent(new CustomEvent(BESIDE, { bubbles: true })),
     );
     beside.classList.add("trl-beside");
@@ -79,7 +79,12 @@ export class Layout extends Pane<CostView> {
       this.#measure,
       html("details", {}, html("summary", {}, "panes"), this.#menu),
       beside,
-      button("full", "full screen", "fill the screen; Escape returns", () => void this.#fill()),
+      button(
+        "full screen",
+        "full screen",
+        "fill the screen; Escape returns",
+        () => void this.#fill(),
+      ),
     );
     this.onResize(explorer, () => this.#fitWidth());
     const full = () => this.#mark(document.fullscreenElement === explorer);
