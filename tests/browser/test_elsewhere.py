@@ -99,7 +99,7 @@ def expected(program: trl.Program) -> dict[str, set[str]]:
         "memory": {f"planned peak {peak}"},
         "run": {"finished after turn 3 of 3", f"return {program.execute()['return'][-1]:.4g}"},
         "no run": {"B = 2, I = 3, T = 6", "the run had not started"},
-        "recording": {"where the time went", "transitions", "MainThread"},
+        "recording": {"recorded time", "transitions", "MainThread"},
         "streams": {"2 add<b>"},
         "mapping": {best.manager, best.learner},
         "ways": {row.name for row in WAYS} | {WAYS.told},

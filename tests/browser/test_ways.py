@@ -29,7 +29,7 @@ def test_ways_are_measured_by_keyboard(
         widget = c.explore()
     alone = Alone(browser, widget, width=width, dark=dark)
     page = alone.page
-    region = page.get_by_role("region", name="Ways of collecting")
+    region = page.get_by_role("region", name="Collection strategies")
     expect(region.locator(".trl-told")).to_have_text(MADE_UP.told)
     bars = region.locator("svg.trl-bars > g")
     assert bars.count() == len(MADE_UP)
