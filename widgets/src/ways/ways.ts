@@ -42,7 +42,7 @@ export class WaysPane extends Panel<WaysView> {
   #search: SearchField;
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
-    super(host, selection, send, "ways", "Collection strategies", css);
+    super(host, selection, send, "ways", "Strategies", css);
     this.offerPictures();
     this.#search = this.offerSearch("find a strategy", {
       items: () => (this.#model?.rows ?? []).map((one, k) => [k, `${one.name} ${told(one)}`]),
