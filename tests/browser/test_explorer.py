@@ -260,7 +260,7 @@ def test_what_is_typed_and_selected_outlives_a_change(watched: Watched, lab: Lab
     expect(field).to_have_value("7")
     expect(field).to_be_focused()
     # reselecting the same operations, in the other program
-    expect(page.locator(".trl-inspector .trl-note")).to_have_text("")
+    expect(page.locator(".trl-inspector > .trl-bar .trl-note")).to_have_text("")
     expect(told).to_contain_text("learning")
     # the notebook's shortcuts still work
     page.keyboard.press("Control+s")

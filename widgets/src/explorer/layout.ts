@@ -79,12 +79,7 @@ export class Layout extends Pane<CostView> {
       this.#measure,
       html("details", {}, html("summary", {}, "panes"), this.#menu),
       beside,
-      button(
-        "full screen",
-        "full screen",
-        "fill the screen; Escape returns",
-        () => void this.#fill(),
-      ),
+      button("full", "full screen", "fill the screen; Escape returns", () => void this.#fill()),
     );
     this.onResize(explorer, () => this.#fitWidth());
     const full = () => this.#mark(document.fullscreenElement === explorer);
