@@ -144,6 +144,7 @@ def test_a_notebook_shows_widgets_with_a_kernel_and_pictures_without(
         sources = images.evaluate_all("(all) => all.map((e) => e.naturalWidth > 20 && e.src)")
         assert_drawn([unquote(one.split(",", 1)[1]) for one in sources], program)
         scheme = "(e) => getComputedStyle(e).colorScheme"
+        page.evaluate("document.body.dataset.jpThemeLight = 'true'")  # other tests store a theme
         assert images.first.evaluate(scheme) == "light only"
         page.evaluate("document.body.dataset.jpThemeLight = 'false'")
         assert images.first.evaluate(scheme) == "dark"
