@@ -242,24 +242,24 @@ def test_what_a_change_changed_is_told_with_what_it_is_compared_with(
         alone.settle()
 
     change(contract=False, lift=False)
-    expect(said).to_contain_text("changed, against: contract on, lift on")
+    expect(said).to_contain_text("changed, compared with: contract on, lift on")
     assert marks.count() > 0
     change(donate=False)  # unknown to the graph
-    expect(said).to_have_text("nothing changed, against: donate on")
+    expect(said).to_have_text("nothing changed, compared with: donate on")
     assert marks.count() == 0
     change(contract=True, lift=True)
-    expect(said).to_contain_text("changed, against: contract off, lift off")
+    expect(said).to_contain_text("changed, compared with: contract off, lift off")
     assert marks.count() > 0
     clear.click()
     expect(clear).to_be_hidden()
-    expect(said).not_to_contain_text("against")
+    expect(said).not_to_contain_text("compared with")
     assert marks.count() == 0
     page.locator('[data-stage="contract"]').click()
     alone.settle()
-    expect(said).to_contain_text("against: stage fuse")
+    expect(said).to_contain_text("compared with: stage fuse")
     explorer.change({"T": 9})
     alone.settle()
-    expect(said).to_contain_text("against: T = 12")
+    expect(said).to_contain_text("compared with: T = 12")
     assert alone.said == []
 
 
@@ -289,8 +289,8 @@ def test_nothing_jumps_whatever_is_said(browser: Browser, program: trl.Program) 
     assert places()[:2] == before[:2]
     # the effect of a switch, and a change that cost nothing because a trial had compiled it
     windows = page.locator('[data-key="switch-windows"]')
-    expect(windows).to_have_attribute("aria-label", "lift, which runs windows")
-    expect(page.locator('[data-stage="windows"]')).to_contain_text("by lift")
+    expect(windows).to_have_attribute("aria-label", "lift, which also switches windows")
+    expect(page.locator('[data-stage="windows"]')).to_contain_text("option lift")
     stages = explorer.program.stages.values()
     known = [stage.name for stage in stages if stage.known]
     shown = [
@@ -336,7 +336,7 @@ def test_a_run_says_what_it_waits_for_and_draws_what_is_measured(
     lowered = executor == "xla"
     for name, there in {
         "live bytes by executed point": not lowered,
-        "memory, by second": lowered,
+        "memory over time, s": lowered,
     }.items():
         expect(alone.page.get_by_role("figure", name=name)).to_be_visible(visible=there)
     expect(alone.page.get_by_text("XLA's buffers")).to_have_count(int(lowered))

@@ -260,7 +260,7 @@ def test_what_is_typed_and_selected_outlives_a_change(watched: Watched, lab: Lab
     expect(field).to_have_value("7")
     expect(field).to_be_focused()
     # reselecting the same operations, in the other program
-    expect(page.locator(".trl-inspector .trl-note")).to_have_text("")
+    expect(page.locator(".trl-inspector > .trl-bar .trl-note")).to_have_text("")
     expect(told).to_contain_text("learning")
     # the notebook's shortcuts still work
     page.keyboard.press("Control+s")
@@ -576,7 +576,7 @@ def test_all_panes_are_seen_at_once_and_can_be_arranged(watched: Watched, lab: L
         page.set_viewport_size({"width": width, "height": 900})
         expect(page.locator(f".trl-explorer[data-width='{shown}']")).to_be_visible()
     # a second view of the same explorer, beside the notebook
-    page.get_by_role("button", name="open beside").click()
+    page.get_by_role("button", name="new view").click()
     expect(page.locator(".trl-explorer")).to_have_count(2)
     expect(page.locator(".trl-layout .trl-beside:visible")).to_have_count(1)
     page.locator(".trl-loops .trl-line.trl-execute").first.click()

@@ -18,7 +18,7 @@ def test_a_click_tells_the_terms_and_a_slider_moves_the_star(
     widget = swept().explore()
     alone = Alone(browser, widget, width=width, dark=dark)
     page = alone.page
-    region = page.get_by_role("region", name="Which primitive runs where")
+    region = page.get_by_role("region", name="Assignment of primitives to devices")
     star = region.locator(".trl-grid button", has_text="★")
     expect(star).to_have_count(1)
     expect(star).to_have_attribute("aria-label", "replay on CPU, learner on GPU1: 2.2 M/s")

@@ -124,7 +124,7 @@ def test_what_repeats_in_a_long_run_is_folded_behind_a_break(browser: Browser) -
     expect(overview).to_have_attribute("aria-label", re.compile(f"{run.points:,} .*{steady.note}"))
     expect(overview.locator(".trl-break text")).to_have_text(steady.note)
     expect(overview.locator(".trl-run-area")).to_have_count(len(run.stretches))
-    told = f"{steady.turns:,} turns are alike, and one is drawn"
+    told = f"{steady.turns:,} equal turns, of which one is drawn"
     expect(overview.locator(".trl-break title")).to_contain_text(told)
     assert size(amount(page, "carried", "planned").inner_text()) == pytest.approx(
         program.memory.peak, rel=0.006

@@ -19,7 +19,7 @@ def test_a_run_is_stepped_by_completion(browser: Browser, width: int, dark: bool
     region = page.get_by_role("region", name="Streams")
     status, rows = region.locator(".trl-status"), region.locator("tbody tr")
     expect(status).to_have_text("0 of 3 completed, 2 in the window")
-    page.get_by_label("one completion on").click()
+    page.get_by_label("next completion").click()
     expect(status).to_have_text("1 of 3 completed, 2 in the window")
     expect(rows.nth(1)).to_have_text("22 add<b>pending1")
     page.get_by_label("kernels completed").focus()

@@ -29,14 +29,14 @@ def test_ways_are_measured_by_keyboard(
         widget = c.explore()
     alone = Alone(browser, widget, width=width, dark=dark)
     page = alone.page
-    region = page.get_by_role("region", name="Ways of collecting")
+    region = page.get_by_role("region", name="Strategies")
     expect(region.locator(".trl-told")).to_have_text(MADE_UP.told)
     bars = region.locator("svg.trl-bars > g")
     assert bars.count() == len(MADE_UP)
     wide = [bars.nth(k).locator("rect").nth(1).bounding_box() for k in (0, 1)]
     assert wide[0] and wide[1] and wide[0]["width"] > 100 * wide[1]["width"]
     assert region.evaluate("one => one.scrollWidth <= one.clientWidth")
-    envs, steps = page.get_by_label("environments, N"), page.get_by_label("steps a batch, K")
+    envs, steps = page.get_by_label("environments, N"), page.get_by_label("steps per batch, K")
     assert (envs.input_value(), steps.input_value()) == ("2", "4")
     page.locator("#before").focus()
     page.keyboard.press("Tab")

@@ -340,9 +340,10 @@ def stores_section(view: StoresView) -> Part:
     heads = ["tensor", "layout", "bytes", _WHOSE[view.executor], "why", "last read by"]
     heads.append("shares its slots with")
     rows = [list(_place(one, view.executor == "xla")) for one in view.places]
+    kind = "buffer" if view.executor == "xla" else "store"
     return [
         table(["", "bytes", "source", ""], amounts, [1]),
-        element("p", f"{format_count(len(rows), 'place')}, {format_bytes(view.bytes)}; {view.how}"),
+        element("p", f"{format_count(len(rows), kind)}, {format_bytes(view.bytes)}; {view.how}"),
         fold("Storage of tensors", table(heads, rows, [2]), is_open=True),
     ]
 

@@ -71,7 +71,7 @@ test("repeated turns become a labelled break, and the drawing fits its box", () 
   assert.equal(text.match(/trl-run-area/g)!.length, 3);
   assert.equal(text.match(/trl-break/g)!.length, 1);
   assert.match(text, />× 900 turns<\/text>/);
-  assert.match(text, /900 turns are alike, and one is drawn, 64 B more live behind them/);
+  assert.match(text, /900 equal turns, of which one is drawn, 64 B more live after them/);
   assert.match(text, />9,020<\/text>/); // where it ends
   const across = [...text.matchAll(/[HM]([\d.]+)/g)].map(([, x]) => Number(x));
   assert.ok(Math.min(...across) >= 50 - 5 && Math.max(...across) <= 450 + 5);
@@ -81,7 +81,7 @@ test("repeated turns become a labelled break, and the drawing fits its box", () 
   assert.ok(Math.abs(Number(bar[1]) + Number(bar[2]) - 450) < 1); // the last of the stretches
   assert.equal(
     runText(run),
-    "live bytes of the whole run, 9,020 executed points; × 900 turns alike",
+    "live bytes of the whole run, 9,020 executed points; × 900 turns, drawn once",
   );
   const whole = { ...run, stretches: [stretch(0, 9020, [1, 2])] };
   assert.doesNotMatch(written(shape("g", {}, ...runIn(whole, box, 2))), /trl-break/);

@@ -355,7 +355,7 @@ class Explorer(Widget):
     def _change(
         self, bounds: Mapping[str, int], options: Mapping[str, Any], at: At | None = None
     ) -> None:
-        made = changed_text(bounds, options) or "at another value"
+        made = changed_text(bounds, options) or "another value of an argument"
         self.status = {"state": "compiling", "text": f"compiling: {made} …"}
         self._cancelled.clear()
         self._changes.append((bounds, options, at or {}))

@@ -66,5 +66,5 @@ class Waits:
     def cancel(self) -> None:
         """Stop waiting."""
         for answers in [*self._open]:
-            told = "the wait has been cancelled; everything is as it was before."
+            told = "the wait has been cancelled; nothing has changed."
             answers.put((None, ExecutionError(told)))

@@ -117,7 +117,7 @@ def test_a_large_tensor_becomes_means_and_none_of_its_nans_is_lost() -> None:
 def test_tensors_without_a_value_are_named() -> None:
     view = ValuesView.from_values({}, tensors={(3, 0): "g"})
     assert view.maps == () and view.missing == ("g",)
-    assert "g: no value is stored here" in view.to_svg()
+    assert "g: no value is stored at this instant" in view.to_svg()
 
 
 @pytest.mark.parametrize("executor", ["interpret", "xla"])

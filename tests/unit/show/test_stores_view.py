@@ -90,7 +90,7 @@ def test_a_ring_a_start_and_an_update_say_why(lowered: trl.Program) -> None:
     assert (update.how, update.name) == ("in place of", "trunk.0.weight'")
     assert "is the last reader of the previous value" in update.why
     plain = next(one for one in view.places if not one.shared and not one.axes)
-    assert plain.layout == "one place" and plain.why == "one live value at a time"
+    assert plain.layout == "one slot" and plain.why == "one live value at a time"
 
 
 def test_what_a_kernel_takes_over_says_why_and_what_it_does_not_why_not(

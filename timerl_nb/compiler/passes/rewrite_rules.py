@@ -28,17 +28,17 @@ _RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "double": "A pair of inverse operations, such as -(-x), becomes the inner operand.",
         "trivial merge": "A merge with one branch becomes this branch.",
         "signs": "A negation joins an addition or subtraction: x + -y becomes x - y.",
-        "broadcast removal": "An elementwise operation broadcasts its operand itself.",
+        "broadcast removal": "A broadcast before an elementwise operation is removed, because the operation broadcasts its operands.",
         "sum of repeated": "A sum over repeated values becomes a multiplication by their number.",
-        "sum of a transpose": "A sum reads the operand of a transposition.",
+        "sum of a transpose": "A sum of a transposed tensor reads the tensor without the transposition.",
         "contraction of a transpose": "A contraction takes over the order of axes of a transposed operand.",
         "constant folding": "An operation on constants becomes a constant.",
         "constants together": "Two constant factors become one.",
-        "factor lifted out of a sum": "A sum is multiplied by a factor once, instead of each of its terms.",
+        "factor lifted out of a sum": "A constant factor multiplies a sum once, instead of each of its terms.",
         "unused points": "An operation is restricted to the points that are read.",
         "duplicate code": "One of two equal operations is removed.",
         "dead code": "Operations without influence on an output are removed.",
-        "order dropped": "A requested order is removed with one of its operations.",
+        "order dropped": "An order between two operations (ctx.before) is removed with one of them.",
     },
     "contract": {
         "sum of a contraction": "A sum over axes of a contraction becomes part of the contraction.",
@@ -46,8 +46,8 @@ _RULES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "lift": {
         "discounted sum": "A recurrence with one constant factor becomes a sliding sum.",
-        "running sum": "A recurrence that adds becomes a sliding sum.",
-        "running product": "A recurrence that multiplies becomes a scan.",
+        "running sum": "A recurrence that adds a term at each step becomes a sliding sum.",
+        "running product": "A recurrence that multiplies by a factor at each step becomes a scan.",
         "linear recurrence": "A recurrence that is linear in its value becomes a scan.",
         "running max": "A recurrence of maxima becomes a sliding maximum.",
         "running min": "A recurrence of minima becomes a sliding minimum.",
@@ -65,7 +65,7 @@ _RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "compute again": "A reader computes a value again, so the value need not be stored.",
     },
     "incrementalize": {
-        "cut": "A reduction is divided into the reductions of blocks.",
+        "cut": "A reduction is split into reductions of blocks.",
         "blocks of …": "Operations are computed for one block at a time.",
     },
     "fuse": {
@@ -79,8 +79,8 @@ _RULES: Final[Mapping[str, Mapping[str, str]]] = {
     "dynamic_bounds": {
         "sum per iteration": "A sum over all iterations becomes a sum of the sums of each iteration.",
         "end of iteration": "An operation after an iteration reads the last point of this iteration.",
-        "varies with …": "An operation varies over the dimensions over which a length varies.",
-        "evaluated for other lengths": "An operation is copied for readers with another length.",
+        "varies with …": "An operation that uses a dynamic length gets the dimensions of this length.",
+        "evaluated for other lengths": "An operation is copied for a reader that has another dynamic length.",
     },
 }
 

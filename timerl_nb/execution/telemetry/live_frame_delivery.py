@@ -72,7 +72,7 @@ class Watching(ABC):
             ExecutionError: The run is not that of a program.
         """
         raise ExecutionError(
-            "only a run of a program holds values between its iterations.",
+            "live values are available only for a run of a program.",
             hint="start a program by program.start().",
         )
 

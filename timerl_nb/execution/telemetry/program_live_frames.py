@@ -369,7 +369,7 @@ class Telemetry(Watching):
             pass
         if not found:
             raise ExecutionError(
-                "the run has ended, and holds no values any more.",
+                "the run has ended, so its live values are no longer available.",
                 hint="call live_values() while the run is paused; result() returns outputs and parameters.",
             )
         return found[0]()

@@ -68,7 +68,7 @@ class PlaceAxis:
             return f"ring of {self.size:,} along {self.dim}"
         begin = f" from {self.first}" if self.first else ""
         behind = f", then a ring of {self.size - self.kept:,}" if self.kept else ""
-        return f"{self.kept or self.size:,} places along {self.dim}{begin}{behind}"
+        return f"{self.kept or self.size:,} slots along {self.dim}{begin}{behind}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Place:
         """The axes in words."""
         if not self.axes and self.tensors[0].kind == "point" and self.tensors[0].values > 1:
             return f"by point, at most {self.tensors[0].values:,}"
-        return " × ".join(str(axis) for axis in self.axes if axis.size > 1) or "one place"
+        return " × ".join(str(axis) for axis in self.axes if axis.size > 1) or "one slot"
 
 
 @dataclass(frozen=True)

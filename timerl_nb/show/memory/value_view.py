@@ -118,7 +118,7 @@ class ValuesView(View):
 
     def __str__(self) -> str:
         lines = [str(one) for one in self.maps]
-        lines += [f"{name}: no value is stored here" for name in self.missing]
+        lines += [f"{name}: no value is stored at this instant" for name in self.missing]
         return "\n".join([f"values {self.at}" if self.at else "values", *lines])
 
 

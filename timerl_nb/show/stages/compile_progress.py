@@ -79,7 +79,7 @@ def tried_text(tried: Sequence[Candidate], budget: int | None) -> str:
     """Describe the trials of a search within a budget: a line with the latest one, then a line per earlier one."""
     of = "" if budget is None else f" within {format_bytes(budget)}"
     last, *earlier = [_trial_text(one, budget) for one in reversed(tried)]
-    return "\n".join([f"{len(tried)} tried{of}: {last}", *earlier])
+    return "\n".join([f"{format_count(len(tried), 'candidate')} tried{of}: {last}", *earlier])
 
 
 def _trial_text(tried: Candidate, budget: int | None) -> str:
@@ -87,7 +87,7 @@ def _trial_text(tried: Candidate, budget: int | None) -> str:
     if isinstance(found, str):
         return f"{tried.doc}: {found}"
     fits = budget is None or found.needed <= budget
-    return f"{tried.doc}: peak {format_bytes(found.peak)}{'' if fits else ', too much'}"
+    return f"{tried.doc}: peak {format_bytes(found.peak)}{'' if fits else ', above the budget'}"
 
 
 def following(

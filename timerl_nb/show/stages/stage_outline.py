@@ -290,7 +290,7 @@ def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
     times, loops = schedule.tree.times(), schedule.tree.loops()
     called = {key: f"{names[op.id]}({', '.join(op.domain)})" for key, op in ops.items()}
     yield OutlineLine(
-        f"θ: the time of each of {format_count(len(ops), 'statement')}, compared entry by entry"
+        f"θ: the time of each of {format_count(len(ops), 'statement')}, compared lexicographically"
     )
     for key, op in ops.items():
         yield OutlineLine(f"{called[key]} -> ({', '.join(map(str, times[key]))})", 1, op.op_ids)

@@ -105,7 +105,7 @@ _PARTS = ("first", "last", "bytes")
 def _unlike(turn: Turn, outer: str | None) -> str:
     """Return why the instants of a turn do not correspond to points of a run; "" if they do."""
     if outer is None or outer not in turn.fixed or not len(turn):
-        return "the run has no such turns; see the chart of the whole run"
+        return "the turn that is drawn is not one of the run; see the chart of the whole run"
     if int(turn.ranks[-1] - turn.ranks[0]) + 1 != len(turn):
         return "the turns of the run overlap; see the chart of the whole run"
     return ""

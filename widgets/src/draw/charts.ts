@@ -129,7 +129,7 @@ export function chartIn(box: Box, chart: Chart): { scale: Scale; shapes: Shape[]
   }
   if (!finite.length) {
     const middle = { "text-anchor": "middle", fill: SOFT };
-    shapes.push(text(left + width / 2, top + height / 2, chart.none ?? "nothing yet", middle));
+    shapes.push(text(left + width / 2, top + height / 2, chart.none ?? "no values yet", middle));
   }
   return { scale, shapes };
 }
@@ -222,7 +222,7 @@ export function run(view: RunView, said: string): Shape {
     { name: "kernels", at, values: load.busy },
     { name: "host cores", at, values: load.host },
   ];
-  const busy = { title: "busy", across: "s", lines, format: percent, least: 1 };
+  const busy = { title: "utilization", across: "s", lines, format: percent, least: 1 };
   return grid(
     [{ title: "outputs", across: "turn", lines: [...curves, ...before] }, live ?? memory, busy],
     said,

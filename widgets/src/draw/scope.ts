@@ -94,7 +94,7 @@ const BESIDE: Record<string, string> = {
   cpu: "",
   both: ", a device busy",
   gpu: ", waiting for a busy device",
-  untraced: ", devices not looked at",
+  untraced: ", devices not traced",
 };
 
 /**
@@ -265,7 +265,7 @@ export function processRows(view: ScopeView, width: number, most = Infinity): Dr
     });
     const figures = `${duration(sum?.ns ?? 0)}  ${counted(one.threads, "thread")}`;
     const open = one.end === null ? "; its end was not recorded" : "";
-    const said = `process ${one.number}, made by ${one.parent}: ${one.command}${open}`;
+    const said = `process ${one.number}, started by ${one.parent}: ${one.command}${open}`;
     const edge = shape("line", {
       x1: to,
       x2: to,
@@ -465,7 +465,7 @@ function outline(boxes: readonly Box[]): string {
 
 /** The title of the tracks. */
 export function tracksTitle({ devices }: ScopeView): string {
-  const below = devices.length ? "; below, what devices ran" : "";
+  const below = devices.length ? "; below, the activities of devices" : "";
   return `Threads: phases, operations, libraries${below}`;
 }
 
@@ -545,7 +545,7 @@ export function scope(view: ScopeView): string {
     more(view.devices.length - overview.devices.length, "device");
   }
   if (view.remark) title(short(view.remark, width - 2 * left, 5.6));
-  return sheet(width, y + 12, "where the time went", shapes);
+  return sheet(width, y + 12, "recorded time", shapes);
 }
 
 /** The kind with the largest fraction of a column; -1 if all are zero. */

@@ -33,7 +33,9 @@ export function values(view: ValuesView): Shape {
   }
   for (const name of view.missing) {
     y += 16;
-    parts.push(text(12, y, `${name}: no value is stored here`, { fill: SOFT, "font-size": 11 }));
+    parts.push(
+      text(12, y, `${name}: no value is stored at this instant`, { fill: SOFT, "font-size": 11 }),
+    );
   }
   if (!parts.length) parts.push(text(12, (y += 16), "no values", { fill: SOFT }));
   return page(LEFT + WIDE + 40, y + 14, view.at && `values ${view.at}`, parts);

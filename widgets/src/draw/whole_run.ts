@@ -17,7 +17,7 @@ interface Drawn {
 /** Description of a whole run for screen readers. */
 export function runText({ points, stretches }: WholeRun): string {
   const notes = stretches.map(({ note }) => note).filter(Boolean);
-  const folded = notes.length ? `; ${notes.join(", ")} alike` : "";
+  const folded = notes.length ? `; ${notes.join(", ")}, drawn once` : "";
   return `live bytes of the whole run, ${points.toLocaleString("en")} executed points${folded}`;
 }
 
@@ -89,9 +89,9 @@ function broken({ one, left, width }: Drawn, drawn: readonly Drawn[], box: Box):
   const dots = { x1: from + 6, x2: to - 6, y1: bottom, y2: bottom, stroke: SOFT };
   const dotted = shape("line", { ...dots, "stroke-dasharray": "1 4" });
   const grows = one.more
-    ? `, ${bytes(Math.abs(one.more))} ${one.more > 0 ? "more" : "less"} live behind them`
+    ? `, ${bytes(Math.abs(one.more))} ${one.more > 0 ? "more" : "less"} live after them`
     : "";
-  const told = `${one.turns.toLocaleString("en")} turns are alike, and one is drawn${grows}`;
+  const told = `${one.turns.toLocaleString("en")} equal turns, of which one is drawn${grows}`;
   return [titled(shape("g", { class: "trl-break" }, dotted, cut(from), cut(to), said), told)];
 }
 
@@ -128,6 +128,9 @@ function here(drawn: readonly Drawn[], { first, last }: WholeRun, bottom: number
   const wide = Math.min((width * (last - first)) / long, left + width - x);
   const bar = { x, y: bottom + 1, width: Math.max(wide, 2), height: 3, fill: LIMIT, stroke: PAPER };
   return [
-    titled(shape("rect", { class: "trl-here", ...bar, "stroke-width": 0.5 }), "the turn below"),
+    titled(
+      shape("rect", { class: "trl-here", ...bar, "stroke-width": 0.5 }),
+      "the turn that is drawn below",
+    ),
   ];
 }

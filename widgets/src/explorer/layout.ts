@@ -68,9 +68,9 @@ export class Layout extends Pane<CostView> {
       return made;
     };
     const beside = button(
-      "beside",
-      "open beside",
-      "show this explorer a second time, beside the notebook",
+      "new view",
+      "new view",
+      "show this explorer a second time, next to the notebook",
       () => this.root.dispatchEvent(new CustomEvent(BESIDE, { bubbles: true })),
     );
     beside.classList.add("trl-beside");

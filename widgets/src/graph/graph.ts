@@ -71,7 +71,9 @@ export class GraphPane extends Pane<GraphModel> {
       return made;
     };
     this.#buttons = {
-      isolate: button("isolate", "show a neighbourhood alone (I)", () => this.#isolate()),
+      isolate: button("isolate", "show only the selected nodes and their neighbours (I)", () =>
+        this.#isolate(),
+      ),
       table: button("table", "show the graph as a table", () => this.#tabulate()),
     };
     const bar = html(
@@ -311,13 +313,13 @@ export class GraphPane extends Pane<GraphModel> {
     const told = Object.entries(counts)
       .filter(([, nodes]) => nodes.length)
       .map(([text, nodes]) => text.replace("#", String(nodes.length)));
-    this.#news = `${told.join(", ") || "nothing changed"}, against: ${drawing.graph.model.against}`;
+    this.#news = `${told.join(", ") || "nothing changed"}, compared with: ${drawing.graph.model.against}`;
   }
 
   /** Remove the marks of a difference; with `against`, state that nothing changed. */
   #forget(against = ""): void {
     unmark(this.#drawing!);
-    this.#news = against && `nothing changed, against: ${against}`;
+    this.#news = against && `nothing changed, compared with: ${against}`;
     this.select();
   }
 

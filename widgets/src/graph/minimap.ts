@@ -4,6 +4,7 @@ import { svg } from "../shared/markup";
 import type { Box, Viewport } from "./viewport";
 
 const GAP = 8; // pixels between the map and the edges, as in the style sheet
+const LEAST = 100; // pixels of height below which the map would hide the graph
 const CORNERS = [
   [true, true],
   [true, false],
@@ -65,6 +66,7 @@ export class Minimap {
   #settle(): void {
     const screen = this.#viewport?.svg.getScreenCTM();
     const stage = this.root.parentElement?.getBoundingClientRect();
+    this.root.classList.toggle("trl-small", (stage?.height ?? 0) < LEAST);
     const map = this.root.getBoundingClientRect();
     if (!screen || !stage || !map.width) return;
     const [wide, high] = [map.width + GAP, map.height + GAP];

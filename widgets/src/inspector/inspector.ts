@@ -82,7 +82,7 @@ export class InspectorPane extends Panel<InspectorModel | null> {
     }
     const model = this.#model;
     if (!model || JSON.stringify(model.asked) !== JSON.stringify(this.#asks)) {
-      this.note.textContent = "asking the kernel …";
+      this.note.textContent = "loading …";
       return;
     }
     this.note.textContent = model.more ? `and ${model.more} more` : "";
@@ -198,7 +198,7 @@ export class InspectorPane extends Panel<InspectorModel | null> {
         "tr",
         { class: dim },
         html("th", { scope: "row" }, jump),
-        html("td", {}, html("code", {}, text || "gone"), told, why),
+        html("td", {}, html("code", {}, text || "removed"), told, why),
       );
     });
     const table = html("table", {}, html("tbody", {}, ...rows));

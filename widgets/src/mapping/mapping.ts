@@ -37,7 +37,7 @@ export class MappingPane extends Panel<MappingView> {
     send: Send,
     private readonly move: (at: number[]) => void,
   ) {
-    super(host, selection, send, "mapping", "Which primitive runs where", css);
+    super(host, selection, send, "mapping", "Assignment of primitives to devices", css);
     this.offerPictures();
     this.#search = this.offerSearch("find an assignment", {
       items: () => (this.#model?.cells ?? []).map((one, k) => [k, placeOf(one)]),
@@ -132,13 +132,13 @@ function placeOf({ manager, learner }: MappingCell): string {
 function termsOf(cell: MappingCell, model: MappingView): HTMLElement {
   const caption = html("caption", {}, placeOf(cell) + (cell.is_modelled ? " (modelled)" : ""));
   const shown = (...rows: HTMLElement[]) => table([], html("tbody", {}, ...rows), {}, caption);
-  if (cell.seconds === null) return shown(row({}, "cannot be", cell.why_not));
+  if (cell.seconds === null) return shown(row({}, "impossible", cell.why_not));
   const terms = cell.terms.map(({ name, seconds, counts }) =>
     counts
       ? row({}, name, ms(seconds))
       : row({ class: "trl-beside" }, name, `${ms(seconds)}, beside`),
   );
-  const speed = `${Math.round(cell.speed!).toLocaleString("en")} rows a second`;
+  const speed = `${Math.round(cell.speed!).toLocaleString("en")} rows/s`;
   const total = row({ class: "trl-total" }, "T", `${ms(cell.seconds)}, ${speed}`);
   const places = model.traffic.map(({ name, seconds, counts }) =>
     row({}, `experience on ${name}`, ms(seconds) + (counts ? ", chosen" : "")),

@@ -202,8 +202,8 @@ export class MemoryPane extends TimedPane<MemoryView> {
       const reader = this.#model!.readers[life.reader[k]!]?.name;
       const from = born < 0 ? "before the turn" : `at ${born}`;
       const to = dies >= this.#model!.turn.count ? "after the turn" : `at ${dies}`;
-      lines.push(`oldest: born ${from}, dies ${to}`);
-      lines.push(reader ? `last read by ${reader}` : "kept to the end");
+      lines.push(`oldest value: computed ${from}, freed ${to}`);
+      lines.push(reader ? `last read by ${reader}` : "needed until the end");
     }
     return { text: lines.join("\n"), ids: [], tensor: one };
   }

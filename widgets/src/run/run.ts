@@ -73,8 +73,14 @@ export class RunPane extends Panel<RunView | null> {
     this.#charts = [
       new LineChart(charts, "outputs by turn", "turn", (value) => value.toPrecision(3), null),
       new LineChart(charts, "live bytes by executed point", "point", bytes, 0),
-      new LineChart(charts, "memory, by second", "s", bytes, 0),
-      new LineChart(charts, "busy, by second", "s", (value) => `${(value * 100).toFixed(0)} %`, 1),
+      new LineChart(charts, "memory over time, s", "s", bytes, 0),
+      new LineChart(
+        charts,
+        "utilization over time, s",
+        "s",
+        (value) => `${(value * 100).toFixed(0)} %`,
+        1,
+      ),
     ];
     this.onResize(charts, () => this.#charts.forEach((chart) => chart.fit()));
     this.onDispose(() => {
@@ -256,8 +262,7 @@ function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
     ["host", `${process.cpu.toFixed(2)} of ${counted(process.cores, "core")}`],
     ["planned peak", bytes(predicted_peak)],
   ];
-  const live =
-    held && `${bytes(held.live)}, at most ${bytes(held.peak)} measured by the run's ledger`;
+  const live = held && `${bytes(held.live)}, at most ${bytes(held.peak)} measured`;
   if (live) shown.push(["live", live]);
   if (frame.buffers !== null) shown.push(["XLA's buffers", bytes(frame.buffers)]);
   if (process.on_device !== null) shown.push([ARRAYS, bytes(process.on_device)]);

@@ -107,7 +107,7 @@ export class ScopePane extends Panel<ScopeView> {
     send: Send,
     private readonly choose: Choose,
   ) {
-    super(host, selection, send, "scope", "Where the time went", css);
+    super(host, selection, send, "scope", "Recorded time", css);
     this.offerPictures();
     this.tools.prepend(this.#window.button, this.#phase);
     this.#search = this.offerSearch("find an operation", {

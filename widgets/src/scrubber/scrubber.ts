@@ -38,7 +38,7 @@ export class Scrubber extends Pane<Instants | null> {
       button("›", "next instant", () => this.#go(this.selection.instant ?? -1, 1)),
       this.#slider,
       this.#text,
-      button("×", "show no instant", () => (this.#pause(), this.selection.at(null))),
+      button("×", "clear the instant", () => (this.#pause(), this.selection.at(null))),
     );
     this.#text.title = explain("instant")!;
     this.onDispose(() => this.#pause());

@@ -43,7 +43,7 @@ export class Settings extends Pane<PipelineView> {
   #changed = html("input", { type: "checkbox" });
   #compare = html(
     "button",
-    { title: "keep this program for comparison with later changes" },
+    { title: "compare this program with the ones after later changes" },
     "compare",
   );
   #names = "";
@@ -59,7 +59,7 @@ export class Settings extends Pane<PipelineView> {
       "label",
       { title: "only operations that a stage added or changed" },
       this.#changed,
-      "changed",
+      "changed operations",
     );
     const search = html(
       "span",
@@ -184,7 +184,9 @@ export class Settings extends Pane<PipelineView> {
   /** Show the number of likely changes that are compiled. */
   foreseen({ left, of }: Foreseen): void {
     const known = of !== undefined && left !== undefined;
-    this.#status.title = known ? `${of - left} of ${of} clicks are compiled ahead` : "";
+    this.#status.title = known
+      ? `${of - left} of ${of} changes by one click are compiled in advance`
+      : "";
     this.#status.dataset.left = known ? `${left}` : "";
   }
 

@@ -144,7 +144,7 @@ export class StepsPane extends Pane<StepsView | null> {
     const more = ids.length > few.length ? ` +${ids.length - few.length}` : "";
     const made = html(
       "button",
-      { class: "trl-ids", title: `select what was there ${when}` },
+      { class: "trl-ids", title: `select the operations ${when} the step` },
       few.join(" ") + more,
     );
     made.addEventListener("click", () => this.selection.choose(ids));

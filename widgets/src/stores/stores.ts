@@ -153,7 +153,7 @@ export class StoresPane extends Panel<StoresView | null> {
     const tensor = named.get(other.name);
     const isOwn = other.how === "in place of";
     const who: Child = isOwn
-      ? "the value before"
+      ? "its previous value"
       : tensor
         ? this.#tensor(tensor, false)
         : other.name;

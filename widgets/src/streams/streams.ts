@@ -69,9 +69,9 @@ export class StreamPane extends Panel<StreamView> {
     const fields = html(
       "div",
       { class: "trl-fields" },
-      button("one completion back", "◀", -1),
+      button("previous completion", "◀", -1),
       this.#slider,
-      button("one completion on", "▶", 1),
+      button("next completion", "▶", 1),
       this.#status,
     );
     this.body.append(fields, this.#plot, this.#table);

@@ -8,7 +8,7 @@ import css from "./strip.css";
 import type { PipelineView, StageRow } from "../models";
 
 const KNOWN = "; reused: computed during a search, so this stage took no further time";
-const WITH = "; this switch is that of the stage of this name";
+const WITH = "; also in the stage of this name";
 
 export class Strip extends Pane<PipelineView> {
   #model: PipelineView | null = null;
@@ -32,7 +32,7 @@ export class Strip extends Pane<PipelineView> {
       "label",
       { class: "trl-hide", title: "hide passes that changed nothing" },
       this.#hide,
-      "changed only",
+      "changed stages",
     );
     this.#hide.addEventListener("change", () => this.#paint());
     this.root.append(this.#list, this.#tabs, quiet);
@@ -142,7 +142,7 @@ export class Strip extends Pane<PipelineView> {
     const idle = cost({ ...row, ran: false });
     const figures = [cost(row)];
     if (row.operations !== null) figures.push(`${row.operations} ops`);
-    if (isOfAnother(row)) figures.push(`by ${row.option}`);
+    if (isOfAnother(row)) figures.push(`option ${row.option}`);
     const sought = this.#named().includes(row) ? " trl-sought" : "";
     const name = html("span", { class: `trl-name${sought}` }, row.name);
     if (row.changed === false) name.append(html("span", { class: "trl-same" }, " ="));
@@ -173,7 +173,7 @@ export class Strip extends Pane<PipelineView> {
     const box = html("input", {
       type: "checkbox",
       "aria-label": isOfAnother(row)
-        ? `${row.option}, which runs ${row.name}`
+        ? `${row.option}, which also switches ${row.name}`
         : `run ${placeOf(row)}`,
       "data-key": `switch-${placeOf(row)}`,
       title: `${row.option}: ${row.is_on ? "on" : "off"}${isOfAnother(row) ? WITH : ""}`,

@@ -24,7 +24,7 @@ export interface SweepModel extends SweepView {
   left: number;
 }
 
-const HEADS = ["peak", "launches a turn", "compiled in", "turn, measured", "note"];
+const HEADS = ["peak", "launches per turn", "compiled in", "turn, measured", "note"];
 
 interface Row {
   readonly slider: HTMLInputElement;

@@ -19,7 +19,7 @@ export interface Doing {
 export class WaysPane extends Panel<WaysView> {
   #model: WaysView | null = null;
   #envs = field("environments, N");
-  #steps = field("steps a batch, K");
+  #steps = field("steps per batch, K");
   #measure = html("button", { type: "submit" }, "measure");
   #form = html(
     "form",
@@ -42,7 +42,7 @@ export class WaysPane extends Panel<WaysView> {
   #search: SearchField;
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
-    super(host, selection, send, "ways", "Ways of collecting", css);
+    super(host, selection, send, "ways", "Strategies", css);
     this.offerPictures();
     this.#search = this.offerSearch("find a strategy", {
       items: () => (this.#model?.rows ?? []).map((one, k) => [k, `${one.name} ${told(one)}`]),
@@ -54,7 +54,7 @@ export class WaysPane extends Panel<WaysView> {
       "details",
       {},
       html("summary", {}, "as a table"),
-      table(["way", "provenance", "steps/s", "of a batch"], this.#rows),
+      table(["strategy", "provenance", "steps/s", "per batch"], this.#rows),
     );
     this.body.append(this.#form, this.#status, this.#bars, this.#told, details);
     this.#form.addEventListener("submit", (event) => {

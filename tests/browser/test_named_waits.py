@@ -141,13 +141,13 @@ explorer.observe(lambda change: told.append(change["new"].get("text", "")), "sta
     field = page.locator('[data-key="option-device_memory"]')
     field.fill(str(int(0.6 * value(page, "program.memory.needed"))))
     field.press("Enter")
-    expect(status(page)).to_contain_text("2 tried within", timeout=30_000)
+    expect(status(page)).to_contain_text("2 candidates tried within", timeout=30_000)
     more = page.get_by_role("button", name="more", exact=True)
     more.click()
     shown = page.locator(".trl-settings .trl-more:not(button)")
     expect(shown).to_be_visible()
     latest = value(page, "[text for text in told if ' tried within' in text][-1]")
-    assert latest.startswith("2 tried within") and len(latest.split("\n")) == 2
+    assert latest.startswith("2 candidates tried within") and len(latest.split("\n")) == 2
     assert shown.inner_text() == latest and status(page).inner_text() == latest.split("\n")[0]
     cancel(page)
     ask(page, "gate.set(); explorer.wait(60)")
