@@ -462,7 +462,10 @@ class Program(StageArtifacts):
             launches: the number of launches since the beginning of the iteration.
 
         Raises:
-            ExecutionError: the run has ended, or its program has effects on the host.
+            CallError: `run` is not a run.
+            OptionError: the number of launches is not a non-negative integer.
+            ExecutionError: the run has ended or not begun, belongs to another program, or its program has effects
+                on the host.
 
         Example:
             >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.base.errors import ExecutionError
+from timerl_nb.base.errors import CallError, ExecutionError, OptionError
 from timerl_nb.execution.results.live_values import LiveValues
 from timerl_nb.show import ValuesView
 from timerl_nb.show.memory.value_view import MOST
@@ -164,6 +164,62 @@ def _launches_before(program: trl.Program) -> list[int]:
             outer = one.point[0]
         done += 1
     return counts
+
+
+def test_values_of_a_program_with_two_outermost_loops() -> None:
+    """XLA runs the first loop as one call, and the interpreter iteration by iteration."""
+    with trl.Context("j", "i", "t") as ctx:
+        (j, J), (i, I), (t, T) = ctx.dims
+        z = trl.tensor((2,), domain=(j,)).named("z")
+        z[0] = trl.constant(np.array([1.0, 2.0], np.float32))
+        z[j + 1] = z * 1.5
+        x = trl.tensor((2,), domain=(i, t)).named("x")
+        x[0, 0] = z[J - 1]
+        x[i + 1, 0] = x[i, T - 1] + 1.0
+        x[i, t + 1] = x * 1.25
+        ctx.output("last", x[i, T - 1])
+    program = ctx.compile({J: 4, I: 5, T: 3}, trl.Options(executor="xla"))
+    cuts = program.executable.cuts
+    assert cuts().cut_after(2) != cuts(recorded=True).cut_after(2)
+    expected = np.array([1.0, 2.0]) * 1.5**3
+    with program.start(paused=True) as run:
+        for _ in range(2):
+            run.step()
+            assert run.wait()
+            expected = expected * 1.25**2 + 1.0
+        within = program.values_after(run, 1)
+        assert any(np.allclose(one.values[-1], expected * 1.25) for one in within.values()), within
+
+
+@pytest.mark.parametrize("executor", ["interpret", "xla"])
+def test_a_run_that_has_not_begun_has_no_values(executor: str) -> None:
+    """The buffers of XLA exist before the first iteration, without values of the program."""
+    program = compiled(executor)
+    with program.start(paused=True) as run:
+        assert run.wait()
+        assert run.live_values() == {}
+        with pytest.raises(ExecutionError, match="the run has not begun"):
+            program.values_after(run, 1)
+
+
+@pytest.mark.parametrize("launches", [-1, 2.5, "1", None, True])
+def test_the_number_of_launches_is_checked(launches: object) -> None:
+    program = compiled("interpret")
+    with program.start(paused=True) as run:
+        run.step()
+        with pytest.raises(OptionError, match=r"launches=.* is not possible"):
+            program.values_after(run, launches)  # type: ignore[arg-type]
+
+
+def test_values_of_a_run_of_another_program_are_refused() -> None:
+    program = compiled("interpret")
+    with pytest.raises(CallError, match="is not a run"):
+        program.values_after(program, 1)  # type: ignore[arg-type]
+    for executor in ("interpret", "xla"):
+        with compiled(executor).start(paused=True) as run:
+            run.step()
+            with pytest.raises(ExecutionError, match="belongs to another program"):
+                program.values_after(run, 1)
 
 
 def test_an_iteration_with_effects_on_the_host_is_not_repeated() -> None:

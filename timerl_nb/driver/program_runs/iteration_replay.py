@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.errors import ExecutionError
+from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.compiler.ir.host.iteration_io import given_of
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_runs.host_effects import find_host_effect
 from timerl_nb.execution.control.background_run import Running
@@ -16,6 +15,7 @@ from timerl_nb.execution.results.live_values import LiveValues, name_values
 from timerl_nb.runtime.interpreter.interpreter import Run
 from timerl_nb.runtime.run_protocol import RunProtocol, find_cut
 from timerl_nb.runtime.state.resumable_state import RunState
+from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 
 
 def replay_iteration(
@@ -31,8 +31,16 @@ def replay_iteration(
         launches: the number of executed points since the beginning of the iteration.
 
     Raises:
-        ExecutionError: the run has ended, or a repetition is not possible.
+        CallError: `running` is not a run.
+        OptionError: `launches` is not a non-negative integer.
+        ExecutionError: the run has ended or not begun, or a repetition is not possible.
     """
+    expect_type(running, Running, "a run", "program.start() returns one.")
+    if isinstance(launches, bool) or not isinstance(launches, int | np.integer) or launches < 0:
+        raise OptionError(
+            f"launches={launches!r} is not possible: the number of launches is a non-negative integer.",
+            hint="pass 0 for the beginning of the iteration.",
+        )
     pdg, executable = compiled.pdg, compiled.executable
     effect = find_host_effect(pdg)
     if effect is not None or given_of(pdg.dims, pdg):
@@ -43,14 +51,25 @@ def replay_iteration(
         )
 
     def take(run: RunProtocol, turn: int) -> RunState:
+        by_xla = run.lowered.plan if isinstance(run, LoweredRun) else None
+        plan = run.executable.plan if isinstance(run, Run) else by_xla
+        if plan is not compiled.memory:
+            raise ExecutionError(
+                "the run belongs to another program.",
+                hint="call values_after() of the program that started the run.",
+            )
+        if not turn:
+            raise ExecutionError(
+                "the run has not begun, so there is no state to repeat its first iteration from.",
+                hint="call run.step() first.",
+            )
         cuts = executable.cuts(recorded=isinstance(run, Run))
         cut = find_cut(cuts, turn)
         return run.state(turn, cut, cuts.live(cut))
 
     state = running.call_on_run(take)
-    own = find_cut(executable.cuts(recorded=True), state.turn)
     run = Run(executable, state.seed, follow=True)
-    run.resume(replace(state, cut=own))
+    run.resume(state)
     try:
         while launches:
             done = run.step()

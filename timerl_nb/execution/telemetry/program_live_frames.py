@@ -344,8 +344,8 @@ class Telemetry(Watching):
         Raises:
             ExecutionError: The run has ended, or its values between two iterations are unknown.
         """
-        held = self.call_on_run(lambda run, turn: run.live_values(turn))
-        return name_values(self._watched.plan, held)
+        turn, held = self.call_on_run(lambda run, turn: (turn, run.live_values(turn)))
+        return name_values(self._watched.plan, held if turn else {})  # first, nothing has run yet
 
     def call_on_run(self, function: Callable[[RunProtocol, int], T]) -> T:
         """Call a function of the run and its completed iterations on the run's thread, between two iterations.
