@@ -202,6 +202,21 @@ def test_a_run_that_has_not_begun_has_no_values(executor: str) -> None:
             program.values_after(run, 1)
 
 
+def test_a_run_does_not_wait_for_itself() -> None:
+    program, found = compiled("interpret"), list[Exception]()
+
+    def on_event(_: object) -> None:
+        if not found:
+            with pytest.raises(ExecutionError, match="cannot wait for its own end") as caught:
+                run.live_values()
+            found.append(caught.value)
+
+    with program.start(paused=True, on_event=on_event) as run:
+        run.resume()
+        assert run.wait(60.0) and run.state == "finished"
+    assert found
+
+
 @pytest.mark.parametrize("launches", [-1, 2.5, "1", None, True])
 def test_the_number_of_launches_is_checked(launches: object) -> None:
     program = compiled("interpret")
