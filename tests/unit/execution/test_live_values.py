@@ -114,6 +114,15 @@ def test_a_large_tensor_becomes_means_and_none_of_its_nans_is_lost() -> None:
     assert one.rows.labels[1] == "0, 4" and one.columns.labels[1] == "2"
 
 
+def test_labels_are_the_indices_of_the_first_value_of_each_cell() -> None:
+    values = np.zeros((2, 5, 7, 3, 4), np.float32)
+    (one,) = ValuesView.from_values({"w": live(("i",), [[4], [6]], ("", "", "", ""), values)}).maps
+    places = [(i, *rest) for i in (4, 6) for rest in np.ndindex(5, 7, 3)]
+    firsts = sorted({int(k * len(places) / MOST) for k in range(MOST)})
+    assert one.rows.size == len(places)
+    assert one.rows.labels == tuple(", ".join(map(str, places[k])) for k in firsts)
+
+
 def test_tensors_without_a_value_are_named() -> None:
     view = ValuesView.from_values({}, tensors={(3, 0): "g"})
     assert view.maps == () and view.missing == ("g",)
