@@ -8,6 +8,7 @@ import pytest
 import timerl_nb as trl
 from timerl_nb.base.errors import CallError, ExecutionError, OptionError
 from timerl_nb.execution.results.live_values import LiveValues
+from timerl_nb.runtime.interpreter.interpreter import Instruction
 from timerl_nb.show import ValuesView
 from timerl_nb.show.memory.value_view import MOST
 
@@ -175,8 +176,8 @@ def _launches_before(program: trl.Program) -> list[int]:
     return counts
 
 
-def test_values_of_a_program_with_two_outermost_loops() -> None:
-    """XLA runs the first loop as one call, and the interpreter iteration by iteration."""
+def two_loops() -> trl.Program:
+    """z doubles in a first loop; x starts with the last z, and grows in a second loop."""
     with trl.Context("j", "i", "t") as ctx:
         (j, J), (i, I), (t, T) = ctx.dims
         z = trl.tensor((2,), domain=(j,)).named("z")
@@ -187,7 +188,12 @@ def test_values_of_a_program_with_two_outermost_loops() -> None:
         x[i + 1, 0] = x[i, T - 1] + 1.0
         x[i, t + 1] = x * 1.25
         ctx.output("last", x[i, T - 1])
-    program = ctx.compile({J: 4, I: 5, T: 3}, trl.Options(executor="xla"))
+    return ctx.compile({J: 4, I: 5, T: 3}, trl.Options(executor="xla"))
+
+
+def test_values_of_a_program_with_two_outermost_loops() -> None:
+    """XLA runs the first loop as one call, and the interpreter iteration by iteration."""
+    program = two_loops()
     cuts = program.executable.cuts
     assert cuts().cut_after(2) != cuts(recorded=True).cut_after(2)
     expected = np.array([1.0, 2.0]) * 1.5**3
@@ -198,6 +204,24 @@ def test_values_of_a_program_with_two_outermost_loops() -> None:
             expected = expected * 1.25**2 + 1.0
         within = program.values_after(run, 1)
         assert any(np.allclose(one.values[-1], expected * 1.25) for one in within.values()), within
+
+
+def test_a_function_chooses_the_last_launch_of_the_iteration() -> None:
+    program, seen = compiled("interpret"), list[tuple[int, ...]]()
+    with program.start(paused=True) as run:
+        run.step(2)
+        assert run.wait()
+
+        def is_last(done: Instruction) -> bool:
+            seen.append(done.point)
+            return len(done.point) == 2 and done.point[-1] == 1
+
+        values = program.values_after(run, is_last)
+        assert seen[-1] == (2, 1) and "last" in values
+        whole = program.values_after(run, 10**9)  # only to the end of the iteration
+        assert whole["last"].points.ravel().tolist() == [0, 1, 2]
+        with pytest.raises(ExecutionError, match="has no such launch"):
+            program.values_after(run, lambda _: False)
 
 
 @pytest.mark.parametrize("executor", ["interpret", "xla"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
@@ -12,14 +14,14 @@ from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_runs.host_effects import find_host_effect
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.results.live_values import LiveValues, name_values
-from timerl_nb.runtime.interpreter.interpreter import Run
+from timerl_nb.runtime.interpreter.interpreter import Instruction, Run
 from timerl_nb.runtime.run_protocol import RunProtocol, find_cut
 from timerl_nb.runtime.state.resumable_state import RunState
 from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 
 
 def replay_iteration(
-    compiled: Compilation, running: Running, launches: int
+    compiled: Compilation, running: Running, launches: int | Callable[[Instruction], bool]
 ) -> dict[str, LiveValues]:
     """Return the values in memory after some launches of the iteration that a paused run begins next.
 
@@ -28,15 +30,18 @@ def replay_iteration(
     Args:
         compiled: the program of the run.
         running: a paused run.
-        launches: the number of executed points since the beginning of the iteration.
+        launches: the number of executed points since the beginning of the iteration, or a function that is true for
+            the last one.
 
     Raises:
         CallError: `running` is not a run.
-        OptionError: `launches` is not a non-negative integer.
-        ExecutionError: the run has ended or not begun, or a repetition is not possible.
+        OptionError: `launches` is neither a non-negative integer nor a function.
+        ExecutionError: the run has ended or not begun, a repetition is not possible, or the function is never true.
     """
     expect_type(running, Running, "a run", "program.start() returns one.")
-    if isinstance(launches, bool) or not isinstance(launches, int | np.integer) or launches < 0:
+    if not callable(launches) and (
+        isinstance(launches, bool) or not isinstance(launches, int | np.integer) or launches < 0
+    ):
         raise OptionError(
             f"launches={launches!r} is not possible: the number of launches is a non-negative integer.",
             hint="pass 0 for the beginning of the iteration.",
@@ -71,14 +76,28 @@ def replay_iteration(
     run = Run(executable, state.seed, follow=True)
     run.resume(state)
     try:
-        while launches:
-            done = run.step()
-            if done is None:
-                break
-            launches -= done.kind == "execute"
+        _advance(run, launches)
         return _collect(compiled, run)
     finally:
         run.release()
+
+
+def _advance(run: Run, launches: int | Callable[[Instruction], bool]) -> None:
+    """Run launches of an iteration, at most all."""
+    left = None if callable(launches) else launches
+    while left != 0:
+        done = run.step_in_iteration()
+        if done is None:
+            if callable(launches):
+                raise ExecutionError(
+                    "the next iteration of the run has no such launch.",
+                    hint="choose a launch of this iteration, or step to an iteration that has it.",
+                )
+            return
+        if done.kind == "execute":
+            if callable(launches) and launches(done):
+                return
+            left = None if left is None else left - 1
 
 
 def _collect(compiled: Compilation, run: Run) -> dict[str, LiveValues]:
