@@ -273,8 +273,12 @@ class Explorer(Widget):
         return self._worker.wait(timeout) and self._compiler.wait(timeout)
 
     def close(self) -> None:
-        """Close the widget; an active run continues."""
+        """Close the widget, and cancel its compilations and its sweep; an active run continues."""
         if "_worker" in vars(self):  # the constructor has completed
+            self._is_shown = False
+            self.cancel()
+            if self._sweeper is not None:
+                self._sweeper.stop()
             self._conductor.detach()
             self._worker.run_in_background(None)
         super().close()

@@ -333,6 +333,28 @@ def test_programs_of_all_patterns_can_be_explored() -> None:
         assert all(explorer.get_state()[name]["json"] for name in VIEWS)
 
 
+def test_a_closed_explorer_compiles_nothing(program: trl.Program) -> None:
+    explorer = program.explore()
+    say(explorer, kind="shown")
+    begun, go = threading.Event(), threading.Event()
+
+    def block(change: Any) -> None:
+        if change["new"]["state"] == "compiling" and threading.current_thread() != main:
+            begun.set()
+            assert go.wait(60)
+
+    main = threading.current_thread()
+    explorer.observe(block, "status")
+    explorer._handle_custom_msg({"kind": "options", "changes": {"contract": False}}, [])
+    assert begun.wait(60)
+    explorer.close()
+    go.set()
+    assert explorer.wait(60)
+    assert explorer.program is program and explorer.status["state"] == "failed"
+    assert explorer._worker.wait(60, spare=True)
+    assert not explorer._worker._spare
+
+
 def test_two_programs_are_compared(explorer: Explorer, program: trl.Program) -> None:
     assert explorer.comparison == {}
     say(explorer, kind="compare")
