@@ -452,17 +452,23 @@ class Program(StageArtifacts):
         """The stored values of a stepped run, by tensor and point."""
         return self._stepped.stores
 
-    def values_after(self, run: Running, launches: int) -> dict[str, LiveValues]:
+    def values_after(
+        self, run: Running, launches: int | Callable[[Instruction], bool]
+    ) -> dict[str, LiveValues]:
         """Return the values in memory after some launches of the iteration that a paused run begins next.
 
         The interpreter repeats these launches with the same seed; the run itself does not change.
 
         Args:
             run: a paused run of this program.
-            launches: the number of launches since the beginning of the iteration.
+            launches: the number of launches since the beginning of the iteration, or a function of an executed
+                instruction that is true for the last launch. A larger number means the end of the iteration.
 
         Raises:
-            ExecutionError: the run has ended, or its program has effects on the host.
+            CallError: `run` is not a run.
+            OptionError: `launches` is neither a non-negative integer nor a function.
+            ExecutionError: the run has ended or not begun, belongs to another program, its program has effects
+                on the host, or the iteration has no such launch.
 
         Example:
             >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})

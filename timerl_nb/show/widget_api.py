@@ -18,6 +18,7 @@ from timerl_nb.driver.stages import CompileObserver
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.breakpoints import Breakpoint
 from timerl_nb.execution.telemetry.live_view_frames import Frame
+from timerl_nb.runtime.interpreter.interpreter import Instruction
 from timerl_nb.scope import record
 from timerl_nb.scope.analysis.recording_queries import Recorded
 from timerl_nb.show.offline_rendering import draw_text

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from timerl_nb.show import (
     CostView,
     GraphView,
@@ -37,6 +39,7 @@ from timerl_nb.show.widget_api import (
     DataflowAttrs,
     DrawingError,
     ExecutionError,
+    Instruction,
     OptionError,
     Pdg,
     Program,
@@ -232,7 +235,7 @@ class Drawing:
         values = None
         if instant is not None:
             try:
-                values = self.program.values_after(running, instant + 1)
+                values = self.program.values_after(running, self.launch_at(instant))
                 at = f"{at}, at instant {instant} of the next one"
             except ExecutionError as error:
                 at = f"{at}; {error.what}"
@@ -240,6 +243,18 @@ class Drawing:
             values = running.live_values()
         view = ValuesView.from_values(values, at, wanted)
         return packed(view, more=len(shown) - len(wanted))
+
+    def launch_at(self, instant: int) -> Callable[[Instruction], bool]:
+        """Return whether an instruction is the launch at an instant of the turn, in any iteration of the run."""
+        one = self.turn.points[self.turn.statement[instant]]
+        (k,) = np.flatnonzero(one.time == instant)
+        outer = self.program.memory.timeline().outer
+        free = self.turn.fixed if outer is None else (outer,)  # outermost loops may differ
+        domain = self.program.fused[one.op_id].domain
+        at = {place: one.coordinates[d][k] for place, d in enumerate(domain) if d not in free}
+        return lambda done: (
+            done.name == one.name and all(done.point[place] == value for place, value in at.items())
+        )
 
     def picture(self, stage: str) -> str:
         """Return the picture of a saved page: the graph and the loop nest above the iteration space and the

@@ -273,8 +273,12 @@ class Explorer(Widget):
         return self._worker.wait(timeout) and self._compiler.wait(timeout)
 
     def close(self) -> None:
-        """Close the widget; an active run continues."""
+        """Close the widget, and cancel its compilations and its sweep; an active run continues."""
         if "_worker" in vars(self):  # the constructor has completed
+            self._is_shown = False
+            self.cancel()
+            if self._sweeper is not None:
+                self._sweeper.stop()
             self._conductor.detach()
             self._worker.run_in_background(None)
         super().close()
@@ -343,8 +347,7 @@ class Explorer(Widget):
                 kind = "step" if name.startswith("step ") else name
                 self._compiler.ask(kind, lambda: self._show_detail(self._drawing, name))
             case Search():
-                what = "searching all stages …"
-                self._submit("search", lambda: self._waits.run(what, lambda: self._search(request)))
+                self._submit("search", lambda: self._search(request))
 
     # --- background work --------------------------------------------------------------------------
 
@@ -552,7 +555,8 @@ class Explorer(Widget):
                 "known": made.is_known,
                 "warnings": told,
             }
-        self._search(drawing.drop_missing_filters(self._sought))
+        self._sought = drawing.drop_missing_filters(self._sought)
+        self.search = drawing.search(self._sought)
         if self._conductor.view is not None:  # possibly of the previous program
             self._show_run(self._conductor.view)
         self._look_ahead()
@@ -636,7 +640,9 @@ class Explorer(Widget):
             raise
 
     def _search(self, asked: Search) -> None:
-        self.search, self._sought = self._drawing.search(asked), asked
+        drawing = self._drawing
+        found = self._waits.run("searching all stages …", lambda: drawing.search(asked))
+        self.search, self._sought = found, asked
 
     def _look_beside(self) -> None:
         self.comparison = self._compare_programs(self._drawing)

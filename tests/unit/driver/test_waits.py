@@ -47,6 +47,31 @@ def test_a_wait_within_a_change_leaves_the_status_to_the_change() -> None:
     assert shown.status == {"state": "compiling", "text": "working …"}
 
 
+@pytest.mark.parametrize("first_ends", [True, False])
+def test_of_several_waits_the_last_one_restores_the_status(first_ends: bool) -> None:
+    shown, ends = Shown("ready"), (threading.Event(), threading.Event())
+    threads = [
+        threading.Thread(target=shown.waits.run, args=(f"wait {k}", ends[k].wait)) for k in range(2)
+    ]
+    for thread in threads:
+        shown.written.clear()
+        thread.start()
+        assert shown.written.wait(60)
+    order = (0, 1) if first_ends else (1, 0)
+    for k in order:
+        assert shown.status["state"] == "compiling"
+        ends[k].set()
+        threads[k].join(60)
+    assert shown.status == {"state": "ready"}
+    assert [one.get("text") for one in shown.history] == [
+        None,
+        "wait 0",
+        "wait 1",
+        *([] if first_ends else ["wait 0"]),
+        None,
+    ]
+
+
 @pytest.mark.parametrize("state", ["ready", "failed"])
 def test_a_cancelled_wait_ends_before_its_work(state: str) -> None:
     shown, go, done = Shown(state), threading.Event(), threading.Event()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.base.errors import ExecutionError
+from timerl_nb.base.errors import CallError, ExecutionError, OptionError
 from timerl_nb.execution.results.live_values import LiveValues
+from timerl_nb.runtime.interpreter.interpreter import Instruction
 from timerl_nb.show import ValuesView
 from timerl_nb.show.memory.value_view import MOST
 
@@ -114,6 +115,15 @@ def test_a_large_tensor_becomes_means_and_none_of_its_nans_is_lost() -> None:
     assert one.rows.labels[1] == "0, 4" and one.columns.labels[1] == "2"
 
 
+def test_labels_are_the_indices_of_the_first_value_of_each_cell() -> None:
+    values = np.zeros((2, 5, 7, 3, 4), np.float32)
+    (one,) = ValuesView.from_values({"w": live(("i",), [[4], [6]], ("", "", "", ""), values)}).maps
+    places = [(i, *rest) for i in (4, 6) for rest in np.ndindex(5, 7, 3)]
+    firsts = sorted({int(k * len(places) / MOST) for k in range(MOST)})
+    assert one.rows.size == len(places)
+    assert one.rows.labels == tuple(", ".join(map(str, places[k])) for k in firsts)
+
+
 def test_tensors_without_a_value_are_named() -> None:
     view = ValuesView.from_values({}, tensors={(3, 0): "g"})
     assert view.maps == () and view.missing == ("g",)
@@ -164,6 +174,100 @@ def _launches_before(program: trl.Program) -> list[int]:
             outer = one.point[0]
         done += 1
     return counts
+
+
+def two_loops() -> trl.Program:
+    """z doubles in a first loop; x starts with the last z, and grows in a second loop."""
+    with trl.Context("j", "i", "t") as ctx:
+        (j, J), (i, I), (t, T) = ctx.dims
+        z = trl.tensor((2,), domain=(j,)).named("z")
+        z[0] = trl.constant(np.array([1.0, 2.0], np.float32))
+        z[j + 1] = z * 1.5
+        x = trl.tensor((2,), domain=(i, t)).named("x")
+        x[0, 0] = z[J - 1]
+        x[i + 1, 0] = x[i, T - 1] + 1.0
+        x[i, t + 1] = x * 1.25
+        ctx.output("last", x[i, T - 1])
+    return ctx.compile({J: 4, I: 5, T: 3}, trl.Options(executor="xla"))
+
+
+def test_values_of_a_program_with_two_outermost_loops() -> None:
+    """XLA runs the first loop as one call, and the interpreter iteration by iteration."""
+    program = two_loops()
+    cuts = program.executable.cuts
+    assert cuts().cut_after(2) != cuts(recorded=True).cut_after(2)
+    expected = np.array([1.0, 2.0]) * 1.5**3
+    with program.start(paused=True) as run:
+        for _ in range(2):
+            run.step()
+            assert run.wait()
+            expected = expected * 1.25**2 + 1.0
+        within = program.values_after(run, 1)
+        assert any(np.allclose(one.values[-1], expected * 1.25) for one in within.values()), within
+
+
+def test_a_function_chooses_the_last_launch_of_the_iteration() -> None:
+    program, seen = compiled("interpret"), list[tuple[int, ...]]()
+    with program.start(paused=True) as run:
+        run.step(2)
+        assert run.wait()
+
+        def is_last(done: Instruction) -> bool:
+            seen.append(done.point)
+            return len(done.point) == 2 and done.point[-1] == 1
+
+        values = program.values_after(run, is_last)
+        assert seen[-1] == (2, 1) and "last" in values
+        whole = program.values_after(run, 10**9)  # only to the end of the iteration
+        assert whole["last"].points.ravel().tolist() == [0, 1, 2]
+        with pytest.raises(ExecutionError, match="has no such launch"):
+            program.values_after(run, lambda _: False)
+
+
+@pytest.mark.parametrize("executor", ["interpret", "xla"])
+def test_a_run_that_has_not_begun_has_no_values(executor: str) -> None:
+    """The buffers of XLA exist before the first iteration, without values of the program."""
+    program = compiled(executor)
+    with program.start(paused=True) as run:
+        assert run.wait()
+        assert run.live_values() == {}
+        with pytest.raises(ExecutionError, match="the run has not begun"):
+            program.values_after(run, 1)
+
+
+def test_a_run_does_not_wait_for_itself() -> None:
+    program, found = compiled("interpret"), list[Exception]()
+
+    def on_event(_: object) -> None:
+        if not found:
+            with pytest.raises(ExecutionError, match="cannot wait for its own end") as caught:
+                run.live_values()
+            found.append(caught.value)
+
+    with program.start(paused=True, on_event=on_event) as run:
+        run.resume()
+        assert run.wait(60.0) and run.state == "finished"
+    assert found
+
+
+@pytest.mark.parametrize("launches", [-1, 2.5, "1", None, True])
+def test_the_number_of_launches_is_checked(launches: object) -> None:
+    program = compiled("interpret")
+    with program.start(paused=True) as run:
+        run.step()
+        with pytest.raises(OptionError, match=r"launches=.* is not possible"):
+            program.values_after(run, launches)  # type: ignore[arg-type]
+
+
+def test_values_of_a_run_of_another_program_are_refused() -> None:
+    program = compiled("interpret")
+    with pytest.raises(CallError, match="is not a run"):
+        program.values_after(program, 1)  # type: ignore[arg-type]
+    for executor in ("interpret", "xla"):
+        with compiled(executor).start(paused=True) as run:
+            run.step()
+            with pytest.raises(ExecutionError, match="belongs to another program"):
+                program.values_after(run, 1)
 
 
 def test_an_iteration_with_effects_on_the_host_is_not_repeated() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 from xml.etree import ElementTree
 
@@ -12,12 +13,14 @@ import numpy as np
 import pytest
 import timerl_widgets
 from timerl_widgets import Explorer, IterationSpaceView, LoopView, MemoryTimeline, RunMonitor
+from timerl_widgets.drawing import Drawing
 from timerl_widgets.worker import Worker
 
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from tests.unit.checks import leaving
+from timerl_nb.base.errors import ExecutionError
 from timerl_nb.execution.telemetry.live_view_frames import Curve
 from timerl_nb.show.systems.run_view import MOST, downsample_curve
 
@@ -330,6 +333,28 @@ def test_programs_of_all_patterns_can_be_explored() -> None:
         assert all(explorer.get_state()[name]["json"] for name in VIEWS)
 
 
+def test_a_closed_explorer_compiles_nothing(program: trl.Program) -> None:
+    explorer = program.explore()
+    say(explorer, kind="shown")
+    begun, go = threading.Event(), threading.Event()
+
+    def block(change: Any) -> None:
+        if change["new"]["state"] == "compiling" and threading.current_thread() != main:
+            begun.set()
+            assert go.wait(60)
+
+    main = threading.current_thread()
+    explorer.observe(block, "status")
+    explorer._handle_custom_msg({"kind": "options", "changes": {"contract": False}}, [])
+    assert begun.wait(60)
+    explorer.close()
+    go.set()
+    assert explorer.wait(60)
+    assert explorer.program is program and explorer.status["state"] == "failed"
+    assert explorer._worker.wait(60, spare=True)
+    assert not explorer._worker._spare
+
+
 def test_two_programs_are_compared(explorer: Explorer, program: trl.Program) -> None:
     assert explorer.comparison == {}
     say(explorer, kind="compare")
@@ -389,6 +414,41 @@ def test_a_run_is_started_paused_stepped_and_stopped(monitor: Any) -> None:
 
 def monitor_program(monitor: Any) -> trl.Program:
     return monitor.program if isinstance(monitor, Explorer) else monitor._program
+
+
+def test_an_instant_is_a_launch_of_the_next_iteration() -> None:
+    """A loop over j runs before the drawn loop over i; its iterations have other launches."""
+    with trl.Context("j", "i", "t") as ctx:
+        (j, J), (i, I), (t, T) = ctx.dims
+        z = trl.tensor((2,), domain=(j,)).named("z")
+        z[0] = trl.constant(np.array([1.0, 2.0], np.float32))
+        z[j + 1] = z * 1.5
+        x = trl.tensor((2,), domain=(i, t)).named("x")
+        x[0, 0] = z[J - 1]
+        x[i + 1, 0] = x[i, T - 1] + 1.0
+        x[i, t + 1] = x * 1.25
+        ctx.output("last", x[i, T - 1])
+    program = ctx.compile({J: 4, I: 5, T: 3}, trl.Options(executor="interpret"))
+    drawing, found = Drawing(program), list[int]()
+    with program.start(paused=True) as run:
+        for turn in range(1, 7):
+            run.step()
+            assert run.wait()
+            found.append(0)
+            for instant in range(len(drawing.turn)):
+                seen, is_last = list[Any](), drawing.launch_at(instant)
+
+                def look(done: Any, seen: Any = seen, is_last: Any = is_last) -> bool:
+                    seen.append(done)
+                    return is_last(done)
+
+                with suppress(ExecutionError):
+                    program.values_after(run, look)
+                    one = drawing.turn.points[drawing.turn.statement[instant]]
+                    assert (seen[-1].name, seen[-1].point[0]) == (one.name, turn - 4)
+                    assert len(seen) == instant + 1
+                    found[-1] += 1
+    assert found == [0, 0, 0, *[len(drawing.turn)] * 3]
 
 
 def test_a_run_is_saved_as_its_charts(program: trl.Program) -> None:

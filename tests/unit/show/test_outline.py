@@ -72,7 +72,9 @@ def test_what_xla_makes_of_a_call(program: trl.Program) -> None:
     hlo = detail(program, "hlo 1")
     assert {line.op_ids[0] for line in hlo.lines if line.op_ids} == {init.id}
     assert "lambda" in str(detail(program, "jaxpr 1")) and "metadata" not in str(hlo)
-    for name in ("hlo 0", "hlo 9", "jaxpr", "x 1"):
+    nines = "9" * 5000
+    none = ("step fuse 9999", "step fuse -1", "step source 0", f"step fuse {nines}", f"hlo {nines}")
+    for name in ("hlo 0", "hlo 9", "jaxpr", "x 1", *none):
         with pytest.raises(OptionError, match="the detail"):
             detail(program, name)
 

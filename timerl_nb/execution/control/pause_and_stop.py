@@ -28,11 +28,13 @@ class RunControl:
         passed: Time of the last return from handling requests (`time.perf_counter`).
         ended: Set when the run has ended for any reason.
         reason: Why a breakpoint has paused the run; "" otherwise.
+        thread: Identifier of the run's thread; None before the first iteration.
     """
 
     def __init__(self, *, held: bool = False, turn: int = 0) -> None:
         self.turn = turn
         self.passed = time.perf_counter()
+        self.thread: int | None = None
         self.ended = threading.Event()
         self._changed = threading.Condition()
         self._state = "running"
@@ -60,6 +62,7 @@ class RunControl:
 
     def enter(self) -> None:
         """Handle requests before the first iteration."""
+        self.thread = threading.get_ident()
         if self._due:
             self._handle_requests(0)
 

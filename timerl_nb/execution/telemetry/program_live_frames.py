@@ -6,6 +6,7 @@ iteration: it takes references to new output values, and about once a second it 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -344,16 +345,21 @@ class Telemetry(Watching):
         Raises:
             ExecutionError: The run has ended, or its values between two iterations are unknown.
         """
-        held = self.call_on_run(lambda run, turn: run.live_values(turn))
-        return name_values(self._watched.plan, held)
+        turn, held = self.call_on_run(lambda run, turn: (turn, run.live_values(turn)))
+        return name_values(self._watched.plan, held if turn else {})  # first, nothing has run yet
 
     def call_on_run(self, function: Callable[[RunProtocol, int], T]) -> T:
         """Call a function of the run and its completed iterations on the run's thread, between two iterations.
 
         Raises:
-            ExecutionError: The run has ended.
+            ExecutionError: The run has ended, or the caller is the run's thread, which would wait for itself.
             Exception: The function has raised it.
         """
+        if self._control.thread == threading.get_ident():
+            raise ExecutionError(
+                "an iteration cannot wait for its own end.",
+                hint="call this function on another thread, for example in on_frame().",
+            )
         found: list[Callable[[], T]] = []
 
         def take() -> None:

@@ -167,6 +167,17 @@ class Run:
         self.instructions += 1
         return Instruction(*done)
 
+    def step_in_iteration(self) -> Instruction | None:
+        """Run one instruction, and return it; return None at the end of an iteration of an outermost loop, or of
+        the program.
+        """
+        with self._close_on_failure():
+            done = next(self._program, None)
+        if done is None or isinstance(done, int):
+            return None
+        self.instructions += 1
+        return Instruction(*done)
+
     def complete(self) -> None:
         """Run all remaining instructions."""
         for _ in self.turns():

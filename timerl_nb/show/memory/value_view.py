@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -122,20 +123,17 @@ class ValuesView(View):
         return "\n".join([f"values {self.at}" if self.at else "values", *lines])
 
 
-_Place = tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class _Side:
-    """Side of a table: the names of its coordinates, and the coordinates of each row or column."""
+    """Side of a table: the names of its coordinates, its length, and the coordinates of row or column k."""
 
     names: Sequence[str]
-    places: Sequence[_Place]
+    size: int
+    place: Callable[[int], Iterable[int]]
 
-    def axis(self, cells: int) -> HeatMapAxis:
-        starts = _edges(len(self.places))[:cells]
-        labels = (", ".join(self.places[k]) for k in starts.tolist())
-        return HeatMapAxis(", ".join(self.names), len(self.places), tuple(labels))
+    def axis(self) -> HeatMapAxis:
+        labels = (", ".join(map(str, self.place(k))) for k in _edges(self.size).tolist())
+        return HeatMapAxis(", ".join(self.names), self.size, tuple(labels))
 
 
 def _heat_map(name: str, live: LiveValues) -> HeatMap:
@@ -146,13 +144,15 @@ def _heat_map(name: str, live: LiveValues) -> HeatMap:
         table, rows, columns = _arrange_numbers(points, live.dims, values)
     else:
         names = [axis or f"axis {k}" for k, axis in enumerate(live.axes)]
-        inner = [_texts(index) for index in np.ndindex(*values.shape[1:-1])]
+        inner = values.shape[1:-1]
+        each = prod(inner)
         rows = _Side(
             (*live.dims, *names[:-1]),
-            [(*_texts(point), *rest) for point in points.tolist() for rest in inner],
+            len(points) * each,
+            lambda k: (*points[k // each], *np.unravel_index(k % each, inner)),
         )
-        columns = _Side(names[-1:], [(str(k),) for k in range(values.shape[-1])])
-        table = values.reshape(len(rows.places), values.shape[-1])
+        columns = _Side(names[-1:], values.shape[-1], lambda k: (k,))
+        table = values.reshape(rows.size, columns.size)
     numbers = table.astype(np.float64)
     finite = np.isfinite(numbers)
     cells, marks = _cells(numbers, finite)
@@ -161,8 +161,8 @@ def _heat_map(name: str, live: LiveValues) -> HeatMap:
         name,
         (live.tensor[0],),
         str(values.dtype),
-        rows.axis(cells.shape[0]),
-        columns.axis(cells.shape[1]),
+        rows.axis(),
+        columns.axis(),
         amounts(cells.ravel()),
         ints(marks.ravel()),
         float(known.min()) if len(known) else None,
@@ -170,10 +170,6 @@ def _heat_map(name: str, live: LiveValues) -> HeatMap:
         int(np.isnan(numbers).sum()),
         int(np.isinf(numbers).sum()),
     )
-
-
-def _texts(place: Iterable[int]) -> _Place:
-    return tuple(map(str, place))
 
 
 def _arrange_numbers(
@@ -191,9 +187,13 @@ def _arrange_numbers(
         if len(rows) * len(columns) == len(values):
             table = np.empty((len(rows), len(columns)), values.dtype)
             table[row_of.reshape(-1), column_of] = values
-            above = _Side([dims[k] for k in rest], list(map(_texts, rows.tolist())))
-            return table, above, _Side([dims[last]], [(str(k),) for k in columns.tolist()])
-    return values.reshape(1, -1), _Side((), [()]), _Side(dims, list(map(_texts, points.tolist())))
+            above = _Side([dims[k] for k in rest], len(rows), lambda k: rows[k])
+            return table, above, _Side([dims[last]], len(columns), lambda k: (columns[k],))
+    return (
+        values.reshape(1, -1),
+        _Side((), 1, lambda _: ()),
+        _Side(dims, len(points), lambda k: points[k]),
+    )
 
 
 def _cells(numbers: Array, finite: Array) -> tuple[Array, Array]:

@@ -138,13 +138,15 @@ def detail(program: Program, name: str) -> OutlineView:
     )
     sort, _, number = name.partition(" ")
     stage, _, step = number.rpartition(" ")
-    if sort == "step" and stage in program.stages and step.isdecimal():
-        return OutlineView(name, tuple(_step_lines(program.stages[stage], int(step))))
+    if sort == "step" and stage in program.stages:
+        of = program.stages[stage]
+        if step in map(str, range(len(of.steps))):
+            return OutlineView(name, tuple(_step_lines(of, int(step))))
     if sort == "diff" and number in program.stages:
         return OutlineView(name, tuple(_changed_lines(program.stages[number])))
     lowered = program.executable.xla_program
     calls = 0 if lowered is None else len(lowered.calls)
-    if sort not in _DETAILS or not number.isdecimal() or not 1 <= int(number) <= calls:
+    if sort not in _DETAILS or number not in map(str, range(1, calls + 1)):
         raise OptionError(
             f"the detail {name!r} does not exist.", hint="use a `detail` of `OutlineView.lines`."
         )
@@ -164,7 +166,7 @@ def detail(program: Program, name: str) -> OutlineView:
 
 def _step_lines(stage: Stage, number: int) -> Iterator[OutlineLine]:
     """Yield the first operations that a step replaces, and the first new ones, as text in the pass's graphs."""
-    if stage.previous is None or stage.rewritten is None or number >= len(stage.steps):
+    if stage.previous is None or stage.rewritten is None:
         return
     step = stage.steps[number]
     for sign, graph, ids in (
