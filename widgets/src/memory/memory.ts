@@ -229,20 +229,11 @@ export class MemoryPane extends TimedPane<MemoryView> {
       this.selection.pick(one, event.shiftKey || event.ctrlKey || event.metaKey),
     );
     const said = [`${one.name}: at most ${bytes(most(one))}`, ...reasons(one)].join("\n");
-    row.addEventListener("pointerenter", () => this.#explain(row, said));
-    row.addEventListener("pointerleave", () => (this.tip.hidden = true));
-    button.addEventListener("focus", () => this.#explain(row, said));
-    button.addEventListener("blur", () => (this.tip.hidden = true));
+    row.addEventListener("pointerenter", () => this.tip.showAbove(row, said));
+    row.addEventListener("pointerleave", () => this.tip.hide());
+    button.addEventListener("focus", () => this.tip.showAbove(row, said));
+    button.addEventListener("blur", () => this.tip.hide());
     button.setAttribute("aria-description", said);
     return row;
-  }
-
-  /** Show a text above a row. */
-  #explain(row: HTMLElement, said: string): void {
-    this.tip.textContent = said;
-    this.tip.hidden = false;
-    const [at, body] = [row, this.body].map((one) => one.getBoundingClientRect().top);
-    const top = at! - body! + this.body.scrollTop - this.tip.offsetHeight - 2;
-    Object.assign(this.tip.style, { left: "90px", right: "", top: `${Math.max(top, 0)}px` });
   }
 }

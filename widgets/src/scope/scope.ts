@@ -75,7 +75,7 @@ export class ScopePane extends Panel<ScopeView> {
       this.#moveTracks();
       this.#request();
     },
-    duration,
+    (...ends) => ends.map(duration).join(" – "),
     LEAST,
   );
   readonly #search: SearchField;

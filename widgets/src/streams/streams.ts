@@ -26,7 +26,7 @@ export class StreamPane extends Panel<StreamView> {
   #height = 0;
   readonly #window = new TimeWindow(
     () => this.#paint(),
-    (us) => duration(us * 1000),
+    (...ends) => ends.map((us) => duration(us * 1000)).join(" – "),
   );
   readonly #slider = html("input", {
     type: "range",
