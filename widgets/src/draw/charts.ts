@@ -1,7 +1,16 @@
 // Line charts in a grid, for runs and sweeps.
 import type { Numbers } from "../shared/buffers";
 import type { RunView, SweepView } from "../models";
-import { axes, type Box, bytes, colour, counts, Scale, ticks } from "../shared/plot";
+import {
+  axes,
+  type Box,
+  formatPercent,
+  formatBytes,
+  colour,
+  counts,
+  Scale,
+  ticks,
+} from "../shared/plot";
 import { SOFT } from "./looks";
 import { page, text } from "./sheet";
 import { type Shape, shape } from "./shapes";
@@ -91,7 +100,7 @@ export function chartIn(box: Box, chart: Chart): { scale: Scale; shapes: Shape[]
   };
   const y = {
     label: "",
-    ticks: ticks(low, high, 4, format === bytes ? 1024 : 10),
+    ticks: ticks(low, high, 4, format === formatBytes ? 1024 : 10),
     format: format ?? ((value: number) => String(Number(value.toPrecision(6)))),
   };
   const { left, top, width, height } = box;
@@ -175,8 +184,6 @@ function grid(charts: readonly TitledChart[], said: string, columns = charts.len
   return page(wide, high + (said ? 20 : 0), said, [...drawn, ...end]);
 }
 
-const percent = (value: number) => `${(value * 100).toFixed(0)} %`;
-
 /** Charts of a run: learning curves, live bytes against the prediction or memory over time, and utilisation. */
 export function run(view: RunView, said: string): Shape {
   const { frame, held, load, predicted_peak, earlier } = view;
@@ -203,7 +210,7 @@ export function run(view: RunView, said: string): Shape {
     title: "memory",
     across: "s",
     lines: taken,
-    format: bytes,
+    format: formatBytes,
     least: 1,
   };
   const part = held ? (held.last - held.first) / Math.max(held.bytes.length, 1) : 0;
@@ -215,14 +222,14 @@ export function run(view: RunView, said: string): Shape {
       { name: "predicted", at: instants, values: held.predicted },
       { name: "measured", at: instants, values: held.bytes },
     ],
-    format: bytes,
+    format: formatBytes,
     least: 1,
   };
   const lines = [
     { name: "kernels", at, values: load.busy },
     { name: "host cores", at, values: load.host },
   ];
-  const busy = { title: "busy", across: "s", lines, format: percent, least: 1 };
+  const busy = { title: "busy", across: "s", lines, format: formatPercent, least: 1 };
   return grid(
     [{ title: "outputs", across: "turn", lines: [...curves, ...before] }, live ?? memory, busy],
     said,
@@ -245,7 +252,7 @@ export function sweep({ points, argument, charts }: SweepView, said = "", column
   };
   const drawn = charts.map(({ title, is_bytes, values }): TitledChart => {
     const lines = [{ name: "", at, values: values.map((value) => value ?? undefined), titles }];
-    return { ...shown, title, lines, format: is_bytes ? bytes : undefined };
+    return { ...shown, title, lines, format: is_bytes ? formatBytes : undefined };
   });
   return grid(drawn, said, columns);
 }

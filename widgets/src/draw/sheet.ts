@@ -5,6 +5,7 @@ import { type Shape, shape, written } from "./shapes";
 
 const LINE = 17; // pixels of a line of text
 const GLYPH = 7.25; // pixels of a monospaced character
+export const TINY_GLYPH = 5.6; // pixels of a character in 10 pixels, at most
 export const SMALL_GLYPH = 6.2; // pixels of a character in 11 pixels, on average
 const MONO = "ui-monospace, Menlo, Consolas, monospace";
 

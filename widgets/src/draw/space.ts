@@ -1,6 +1,7 @@
 // The iteration space: time on the x axis, one dimension on the y axis, a mark for every executed point of a
 // turn.
 import type { IterationSpaceView, Statement } from "../models";
+import { about } from "../shared/instants";
 import { axes, type Box, counts, mark, Scale } from "../shared/plot";
 import { sheet, text, told } from "./sheet";
 import type { Range } from "../shared/selection";
@@ -82,12 +83,9 @@ export function space(view: IterationSpaceView, said: string, least?: Extent): s
     const key = shape("path", { d: mark(one.shape, 62, y - 4, 4), fill: one.colour });
     return [key, text(76, y, title)];
   });
-  const at = Object.entries(turn.fixed).map(([name, value]) => `${name} = ${value}`);
-  const where = at.length
-    ? [text(542, 14, `at ${at.join(", ")}`, { "text-anchor": "end", "font-size": 11 })]
-    : [];
+  const where = text(542, 14, about(turn), { "text-anchor": "end", "font-size": 11 });
   const height = 320 + 9 * legend.length;
-  return sheet(560, height, "iteration space", [drawn.axes, ...marks, ...where, ...legend]);
+  return sheet(560, height, "iteration space", [drawn.axes, ...marks, where, ...legend]);
 }
 
 /** The entries of the legend: each statement; or, if there are many, each region with a representative. */

@@ -1,6 +1,6 @@
 // Heat maps of the values that a paused run holds.
 import type { HeatMap, HeatMapAxis, ValuesView } from "../models";
-import { counted } from "../shared/plot";
+import { formatCount } from "../shared/plot";
 import { LINE, SOFT } from "./looks";
 import { page, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
@@ -16,8 +16,8 @@ export function summary(map: HeatMap): string {
   const { least, most, nans, infinities } = map;
   const range = least === null || most === null ? [] : [`${short(least)} to ${short(most)}`];
   const odd = [
-    ...(nans ? [counted(nans, "NaN")] : []),
-    ...(infinities ? [counted(infinities, "infinite value")] : []),
+    ...(nans ? [formatCount(nans, "NaN")] : []),
+    ...(infinities ? [formatCount(infinities, "infinite value")] : []),
   ];
   return [map.dtype, ...range, ...odd].join(", ");
 }

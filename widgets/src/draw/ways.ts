@@ -1,7 +1,7 @@
 // Collection strategies as bars: speed with its spread, or the reason that a strategy does not apply.
 import type { WayRow, WaysView } from "../models";
 import { INK, LINE, PAPER, SOFT } from "./looks";
-import { counted } from "../shared/plot";
+import { formatCount } from "../shared/plot";
 import { type Drawn, ground, sheet, short, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 
@@ -25,7 +25,7 @@ export function perSecond(steps: number): string {
 }
 
 const count = (n: number | null, one: string, many: string) =>
-  n === null ? [] : [counted(n, one, many)];
+  n === null ? [] : [formatCount(n, one, many)];
 
 /** The text after the name of a strategy. */
 export function told(row: WayRow): string {

@@ -1,10 +1,10 @@
 // Live bytes of a whole run: one period of repeated turns is drawn, followed by a break with their number.
 import type { Stretch, WholeRun } from "../models";
-import { type Box, bytes } from "../shared/plot";
+import { type Box, formatBytes } from "../shared/plot";
 import { INK, LIMIT, PAPER, SOFT } from "./looks";
+import { TINY_GLYPH } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 
-const GLYPH = 5.6; // pixels of a character, at most
 const LEAST = 3; // minimal width of a segment in pixels
 
 /** Position of a segment in pixels. */
@@ -33,7 +33,7 @@ export function runIn(run: WholeRun, box: Box, top: number): Shape[] {
   const word = (x: number, y: number, anchor: string, said: string) =>
     shape("text", { x, y, "text-anchor": anchor, "font-size": 10, fill: SOFT }, said);
   shapes.push(line(box.left, box.top, box.left, bottom));
-  shapes.push(word(box.left - 6, box.top + 7, "end", bytes(top)));
+  shapes.push(word(box.left - 6, box.top + 7, "end", formatBytes(top)));
   shapes.push(word(box.left - 6, bottom, "end", "0"), ...times(drawn, run, box, word));
   return [...shapes, ...here(drawn, run, bottom)];
 }
@@ -42,7 +42,7 @@ const FILLED = { class: "trl-run-area", fill: SOFT, "fill-opacity": 0.45 } as co
 
 /** Consecutive segments with widths in proportion to their lengths, and room for the labels between them. */
 function placed({ stretches }: WholeRun, box: Box): Drawn[] {
-  const gaps = stretches.map(({ note }) => (note ? GLYPH * note.length + 24 : 0));
+  const gaps = stretches.map(({ note }) => (note ? TINY_GLYPH * note.length + 24 : 0));
   const room = box.width - gaps.reduce((sum, gap) => sum + gap, 0);
   const long = stretches.map(({ first, last }) => last - first);
   const total = long.reduce((sum, n) => sum + n, 0);
@@ -89,7 +89,7 @@ function broken({ one, left, width }: Drawn, drawn: readonly Drawn[], box: Box):
   const dots = { x1: from + 6, x2: to - 6, y1: bottom, y2: bottom, stroke: SOFT };
   const dotted = shape("line", { ...dots, "stroke-dasharray": "1 4" });
   const grows = one.more
-    ? `, ${bytes(Math.abs(one.more))} ${one.more > 0 ? "more" : "less"} live behind them`
+    ? `, ${formatBytes(Math.abs(one.more))} ${one.more > 0 ? "more" : "less"} live behind them`
     : "";
   const told = `${one.turns.toLocaleString("en")} turns are alike, and one is drawn${grows}`;
   return [titled(shape("g", { class: "trl-break" }, dotted, cut(from), cut(to), said), told)];
@@ -104,12 +104,12 @@ function times(
 ): Shape[] {
   const y = box.top + box.height + 13;
   const last = run.points.toLocaleString("en");
-  const end = box.left + box.width - GLYPH * last.length - 8;
+  const end = box.left + box.width - TINY_GLYPH * last.length - 8;
   let free = -Infinity;
   const found = [word(box.left + box.width, y, "end", last)];
   for (const { one, left } of drawn) {
     const said = one.first.toLocaleString("en");
-    const to = left + GLYPH * said.length + 8;
+    const to = left + TINY_GLYPH * said.length + 8;
     if (left < free || to > end) continue;
     found.push(word(left, y, "start", said));
     free = to;

@@ -1,7 +1,8 @@
 // Graph pane: navigation and selection in a dependence graph that Python has laid out. Opening or folding a
 // cluster requires a new layout by Python (message `fold`). All other actions happen here: moving, searching,
 // isolating a neighbourhood, and animating changes between graphs.
-import { counted } from "../shared/plot";
+import { isAdding } from "../shared/keyboard";
+import { formatCount } from "../shared/plot";
 import { colourByCost, type CostMeasure } from "../shared/cost";
 import { Card } from "./card";
 import { mark, move, showRemoved, unmark, type Carry } from "./change";
@@ -18,7 +19,7 @@ import {
   type GraphModel,
 } from "./graph_model";
 import { GraphTable } from "./graph_table";
-import { html } from "../shared/markup";
+import { button, html } from "../shared/markup";
 import { Minimap } from "./minimap";
 import { Pane, type Send } from "../shared/pane";
 import { pictureButtons } from "../shared/picture";
@@ -44,7 +45,10 @@ export class GraphPane extends Pane<GraphModel> {
   readonly #buttons: Record<"isolate" | "table", HTMLButtonElement>;
   readonly #stage = html("div", { class: "trl-stage", "data-roves": true });
   readonly #said = html("span", { "aria-live": "polite" });
-  readonly #clear = html("button", { class: "trl-quiet", hidden: true }, "clear marks");
+  readonly #clear = button("clear marks", () => this.#forget(), {
+    class: "trl-quiet",
+    hidden: true,
+  });
   readonly #card = new Card();
   readonly #minimap = new Minimap();
   readonly #table: GraphTable;
@@ -65,14 +69,11 @@ export class GraphPane extends Pane<GraphModel> {
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "graph", css);
     this.#table = new GraphTable(selection);
-    const button = (label: string, hint: string, act: () => void) => {
-      const made = html("button", { type: "button", title: hint, "aria-label": hint }, label);
-      made.addEventListener("click", act);
-      return made;
-    };
     this.#buttons = {
-      isolate: button("isolate", "show a neighbourhood alone (I)", () => this.#isolate()),
-      table: button("table", "show the graph as a table", () => this.#tabulate()),
+      isolate: button("isolate", () => this.#isolate(), {
+        label: "show a neighbourhood alone (I)",
+      }),
+      table: button("table", () => this.#tabulate(), { label: "show the graph as a table" }),
     };
     const bar = html(
       "div",
@@ -81,15 +82,14 @@ export class GraphPane extends Pane<GraphModel> {
       this.#hits,
       html("span", { class: "trl-space" }),
       this.#buttons.isolate,
-      button("−", "zoom out (−)", () => this.#viewport?.zoom(1 / NEARER)),
-      button("+", "zoom in (+)", () => this.#viewport?.zoom(NEARER)),
-      button("fit", "show everything (0)", () => this.#viewport?.fit()),
+      button("−", () => this.#viewport?.zoom(1 / NEARER), { label: "zoom out (−)" }),
+      button("+", () => this.#viewport?.zoom(NEARER), { label: "zoom in (+)" }),
+      button("fit", () => this.#viewport?.fit(), { label: "show everything (0)" }),
       this.#buttons.table,
       ...pictureButtons("graph", () => this.#drawing?.graph.model.svg || null),
     );
     const status = html("div", { class: "trl-status" }, this.#said, this.#clear);
     this.root.append(bar, this.#stage, this.#table.root, status);
-    this.#clear.addEventListener("click", () => this.#forget());
     this.#search.addEventListener("input", () => this.#find());
     this.#search.addEventListener("keydown", (event) => this.#searchKey(event));
     this.onResize(this.#stage, () => this.#resize());
@@ -248,7 +248,7 @@ export class GraphPane extends Pane<GraphModel> {
   #name(drawing: Drawing): void {
     const { graph, svg } = drawing;
     svg.setAttribute("role", "group");
-    const what = `${counted(graph.nodes.size, "node")}, ${counted(graph.edges.size, "edge")}`;
+    const what = `${formatCount(graph.nodes.size, "node")}, ${formatCount(graph.edges.size, "edge")}`;
     svg.setAttribute("aria-label", `dependence graph: ${what}`);
     for (const [id, element] of [...drawing.clusters, ...drawing.nodes]) {
       const node = graph.nodes.get(id);
@@ -362,7 +362,7 @@ export class GraphPane extends Pane<GraphModel> {
   }
 
   #click(id: string, event: MouseEvent | KeyboardEvent): void {
-    const more = event.shiftKey || event.ctrlKey || event.metaKey;
+    const more = isAdding(event);
     this.selection.click(this.#drawing!.graph.item(id)!.op_ids, more);
   }
 

@@ -1,4 +1,5 @@
 // The graph as a table, an accessible alternative to the picture.
+import { isAdding } from "../shared/keyboard";
 import { readText, title, typeText, type Graph, type GraphNode } from "./graph_model";
 import { html } from "../shared/markup";
 import type { Selection } from "../shared/selection";
@@ -45,9 +46,7 @@ export class GraphTable {
         html("td", {}, ...(reads.get(node.id) ?? [])),
         html("td", {}, node.detail),
       );
-      name.addEventListener("click", (event) =>
-        this.selection.click(node.op_ids, event.shiftKey || event.ctrlKey || event.metaKey),
-      );
+      name.addEventListener("click", (event) => this.selection.click(node.op_ids, isAdding(event)));
       return { node, row, name };
     });
     const heads = ["node", "region", "kind", "makes", "reads", "line"];

@@ -3,7 +3,7 @@ import { type By, each, LaunchAxis, launches, launchesIn, ROW } from "../draw/la
 import { about, place } from "../shared/instants";
 import { html, made } from "../shared/markup";
 import type { Send } from "../shared/pane";
-import { counted, duration } from "../shared/plot";
+import { formatCount, formatSeconds } from "../shared/plot";
 import type { Selection } from "../shared/selection";
 import { type Described, TimedPane } from "../shared/timed";
 import css from "./launches.css";
@@ -32,8 +32,8 @@ export class LaunchPane extends TimedPane<LaunchView> {
 
   override draw(model: LaunchView): void {
     this.#model = model;
-    const count = counted(model.turn.count, "launch", "launches");
-    const total = duration(1e9 * (model.begin.at(-1) ?? 0));
+    const count = formatCount(model.turn.count, "launch", "launches");
+    const total = formatSeconds(model.begin.at(-1) ?? 0);
     const said = [`${count} in ${total}, ${model.how}`, about(model.turn)];
     this.note.textContent = said.filter(Boolean).join("; ");
     this.note.title = `${this.note.textContent}: ${HOW[model.how]}`;
@@ -86,7 +86,7 @@ export class LaunchPane extends TimedPane<LaunchView> {
     const row = this.#model?.rows[Math.floor(this.scale.up(py))];
     if (!row) return null;
     const { left, width } = this.scale.box;
-    const of = `${row.name}: ${counted(row.launches, "launch", "launches")}, ${each(row)}`;
+    const of = `${row.name}: ${formatCount(row.launches, "launch", "launches")}, ${each(row)}`;
     if (px < left) return { text: of, ids: row.op_ids };
     const found = px > left + width ? -1 : this.#nearest(row, px);
     if (found < 0) return null;
@@ -99,7 +99,7 @@ export class LaunchPane extends TimedPane<LaunchView> {
     const lines =
       count === 1 && end === first + 1
         ? [this.instants?.text(first) ?? row.name, took(row, this.#model!.how)]
-        : [`${row.name}: ${counted(count, "launch", "launches")}, ${each(row)}`];
+        : [`${row.name}: ${formatCount(count, "launch", "launches")}, ${each(row)}`];
     const where = end > first + 1 ? `instants ${first} to ${end - 1}` : `instant ${first}`;
     const region = row.region.join(" / ");
     lines.push([region, where].filter(Boolean).join(", "));
@@ -122,7 +122,7 @@ export class LaunchPane extends TimedPane<LaunchView> {
 }
 
 function took({ seconds }: LaunchRow, how: LaunchView["how"]): string {
-  return seconds === null ? "not measured" : `${duration(1e9 * seconds)}, ${how}`;
+  return seconds === null ? "not measured" : `${formatSeconds(seconds)}, ${how}`;
 }
 
 const HOW = {

@@ -1,6 +1,6 @@
 // Loop nest pane: foldable, highlighted code with marked running and selected lines.
 import { colourByCost, type CostMeasure } from "../shared/cost";
-import { counted } from "../shared/plot";
+import { formatCount } from "../shared/plot";
 import { nest } from "../draw/nest";
 import type { Instants } from "../shared/instants";
 import css from "./loops.css";
@@ -22,7 +22,7 @@ export class LoopPane extends TreePane<LoopView, Line> {
     this.fill(model.lines);
     const loops = model.lines.filter((line) => line.sort === "loop").length;
     this.colour(this.#cost);
-    this.note.textContent = `${counted(model.lines.length, "line")}, ${counted(loops, "loop")}`;
+    this.note.textContent = `${formatCount(model.lines.length, "line")}, ${formatCount(loops, "loop")}`;
     this.instant();
   }
 

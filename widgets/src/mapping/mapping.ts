@@ -2,7 +2,7 @@
 import { told } from "../draw/sheet";
 import { perSecond } from "../draw/ways";
 import css from "./mapping.css";
-import { html, row, table } from "../shared/markup";
+import { button, html, row, table } from "../shared/markup";
 import type { MappingCell, MappingView } from "../models";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
@@ -118,9 +118,7 @@ export class MappingPane extends Panel<MappingView> {
       "data-cell": k,
       "aria-label": `${placeOf(cell)}: ${why_not || text}`,
     };
-    const button = html("button", look, `${is_chosen ? "★ " : ""}${text}`);
-    button.addEventListener("click", () => this.selection.choose([k]));
-    return button;
+    return button(`${is_chosen ? "★ " : ""}${text}`, () => this.selection.choose([k]), look);
   }
 }
 

@@ -5,7 +5,7 @@ import { html, type Child } from "../shared/markup";
 import type { OutlineLine, OutlineView } from "../models";
 import css from "./outline.css";
 import type { Send } from "../shared/pane";
-import { bytes, seconds } from "../shared/plot";
+import { formatBytes, formatSeconds } from "../shared/plot";
 import type { SearchField } from "../shared/search_field";
 import type { Selection } from "../shared/selection";
 import { TreePane } from "../shared/tree";
@@ -104,7 +104,9 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
 
   #texts(line: OutlineLine): string[] {
     return this.#model!.columns.map(({ unit }, k) => {
-      const text = { bytes, seconds }[unit] ?? ((n: number) => n.toLocaleString("en"));
+      const text =
+        { bytes: formatBytes, seconds: formatSeconds }[unit] ??
+        ((n: number) => n.toLocaleString("en"));
       return line.figures[k] ? text(line.figures[k]) : "";
     });
   }

@@ -4,10 +4,10 @@ import type { Numbers } from "../shared/buffers";
 import { run } from "../draw/charts";
 import { saved } from "../draw/sheet";
 import { LineChart } from "../shared/line_chart";
-import { html } from "../shared/markup";
+import { button, html } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
-import { bytes, counted } from "../shared/plot";
+import { formatBytes, formatCount, formatPercent } from "../shared/plot";
 import type { SearchField } from "../shared/search_field";
 import { term } from "../shared/terms";
 import css from "./run.css";
@@ -72,9 +72,9 @@ export class RunPane extends Panel<RunView | null> {
     );
     this.#charts = [
       new LineChart(charts, "outputs by turn", "turn", (value) => value.toPrecision(3), null),
-      new LineChart(charts, "live bytes by executed point", "point", bytes, 0),
-      new LineChart(charts, "memory, by second", "s", bytes, 0),
-      new LineChart(charts, "busy, by second", "s", (value) => `${(value * 100).toFixed(0)} %`, 1),
+      new LineChart(charts, "live bytes by executed point", "point", formatBytes, 0),
+      new LineChart(charts, "memory, by second", "s", formatBytes, 0),
+      new LineChart(charts, "busy, by second", "s", formatPercent, 1),
     ];
     this.onResize(charts, () => this.#charts.forEach((chart) => chart.fit()));
     this.onDispose(() => {
@@ -132,16 +132,16 @@ export class RunPane extends Panel<RunView | null> {
   }
 
   #button(command: Command, text: string): HTMLButtonElement {
-    const button = html("button", { "data-command": command }, text);
-    button.addEventListener("click", () => {
+    const act = () => {
       const paused = this.#model?.frame.state === "paused";
       const meant = command === "start" && paused ? "resume" : command;
       this.#asked = { command: meant, number: ++this.#number };
       this.#control();
       this.send({ kind: "run", command: meant, number: this.#number });
-    });
-    this.#buttons.set(command, button);
-    return button;
+    };
+    const found = button(text, act, { "data-command": command });
+    this.#buttons.set(command, found);
+    return found;
   }
 
   #control(): void {
@@ -242,7 +242,7 @@ function live(chart: LineChart, { first, last, bytes, predicted }: HeldBytes): v
 
 function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
   const { process, held } = frame;
-  const percent = (x: number | null) => (x === null ? "–" : `${(x * 100).toFixed(0)} %`);
+  const percent = (x: number | null) => (x === null ? "–" : formatPercent(x));
   const rate = (x: number | null) =>
     x === null ? "–" : x >= 100 ? x.toFixed(0) : x.toPrecision(3);
   const turns = frame.turns === null ? `${frame.turn}` : `${frame.turn} / ${frame.turns}`;
@@ -253,18 +253,19 @@ function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
     ["turns/s", rate(frame.compiling === null ? frame.turns_per_second : null)],
     ["steps/s", rate(frame.compiling === null ? frame.steps_per_second : null)],
     ["in kernels", percent(frame.busy)],
-    ["host", `${process.cpu.toFixed(2)} of ${counted(process.cores, "core")}`],
-    ["planned peak", bytes(predicted_peak)],
+    ["host", `${process.cpu.toFixed(2)} of ${formatCount(process.cores, "core")}`],
+    ["planned peak", formatBytes(predicted_peak)],
   ];
   const live =
-    held && `${bytes(held.live)}, at most ${bytes(held.peak)} measured by the run's ledger`;
+    held &&
+    `${formatBytes(held.live)}, at most ${formatBytes(held.peak)} measured by the run's ledger`;
   if (live) shown.push(["live", live]);
-  if (frame.buffers !== null) shown.push(["XLA's buffers", bytes(frame.buffers)]);
-  if (process.on_device !== null) shown.push([ARRAYS, bytes(process.on_device)]);
-  if (process.resident !== null) shown.push(["process", bytes(process.resident)]);
+  if (frame.buffers !== null) shown.push(["XLA's buffers", formatBytes(frame.buffers)]);
+  if (process.on_device !== null) shown.push([ARRAYS, formatBytes(process.on_device)]);
+  if (process.resident !== null) shown.push(["process", formatBytes(process.resident)]);
   for (const device of frame.devices) {
     const watts = device.watts === null ? "" : `, ${device.watts.toFixed(0)} W`;
-    const memory = `${bytes(device.memory)} of ${bytes(device.total)}`;
+    const memory = `${formatBytes(device.memory)} of ${formatBytes(device.total)}`;
     shown.push([device.name, `${percent(device.busy)}, ${memory}${watts}`]);
   }
   for (const [name, { values, is_late }] of Object.entries(frame.curves)) {

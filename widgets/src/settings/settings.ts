@@ -27,10 +27,10 @@ const TYPING = 180; // milliseconds without a key before a search starts
 export class Settings extends Pane<PipelineView> {
   #executor = html("span");
   #bounds = html("span", { class: "trl-fields", role: "group", "aria-label": "bounds" });
-  #options = html("div", { class: "trl-options" });
+  #options = html("div", { class: "trl-menu trl-options" });
   #details = html("details", {}, html("summary", {}, "options"), this.#options);
   #status = html("output", { class: "trl-status", role: "status" });
-  #rest = html("div", { class: "trl-more", hidden: true });
+  #rest = html("div", { class: "trl-menu trl-more", hidden: true });
   #more = html("button", { disabled: true, "aria-expanded": "false" }, "more");
   #cancel = html("button", { class: "trl-cancel" }, "cancel");
   #query = html("input", {

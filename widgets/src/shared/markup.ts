@@ -39,6 +39,27 @@ function filled<E extends Element>(element: E, attributes: Attributes, children:
   return element;
 }
 
+/** A button; `label` is both its tooltip and its name, for a button with a sign instead of a word. */
+export function button(
+  content: string,
+  act: (event: MouseEvent) => void,
+  { label, ...attributes }: Attributes = {},
+): HTMLButtonElement {
+  const names = label === undefined ? {} : { title: label, "aria-label": label };
+  const found = html("button", { ...names, ...attributes }, content);
+  found.addEventListener("click", act);
+  return found;
+}
+
+/** The key of a colour, before a name. */
+export function colourKey(fill: string): SVGElement {
+  return svg(
+    "svg",
+    { class: "trl-keys", viewBox: "0 0 12 12", "aria-hidden": "true" },
+    svg("rect", { x: 1, y: 1, width: 10, height: 10, fill }),
+  );
+}
+
 /** A drawing as an element. */
 export function made({ tag, attributes, children }: Shape): SVGElement {
   return svg(

@@ -1,4 +1,5 @@
 // A pane with the common time axis: columns line up between panes of the same width.
+import { isAdding } from "./keyboard";
 import { svg } from "./markup";
 import type { Send } from "./pane";
 import { fill, Panel } from "./panel";
@@ -201,7 +202,7 @@ export abstract class TimedPane<Model> extends Panel<Model> {
 
   #click(px: number, py: number, event: PointerEvent): void {
     const found = this.describe(px, py);
-    const more = event.shiftKey || event.ctrlKey || event.metaKey;
+    const more = isAdding(event);
     const isOther = found?.instant !== undefined && found.instant !== this.selection.instant;
     if (found?.tensor) this.selection.pick(found.tensor, more);
     // another launch of the selected kernel

@@ -1,7 +1,7 @@
 // Foldable lines of text with marked selection.
 import { told } from "../draw/sheet";
 import { foldKeys } from "./folds";
-import { keys } from "./keyboard";
+import { isAdding, keys } from "./keyboard";
 import css from "./tree.css";
 import type { LineColours } from "./line_colours";
 import { html, type Child } from "./markup";
@@ -130,7 +130,7 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
     const k = Number(row.dataset.line);
     this.#focus(k);
     if (target.closest(".trl-fold") && this.#turns(k)) return;
-    this.choose(k, event.shiftKey || event.ctrlKey || event.metaKey);
+    this.choose(k, isAdding(event));
   }
 
   #acts(event: KeyboardEvent): Record<string, (() => void) | undefined> {

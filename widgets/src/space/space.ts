@@ -1,9 +1,10 @@
 // Iteration space pane: marks of a turn's points, with selection and time.
+import { isAdding } from "../shared/keyboard";
 import { space, spaceIn } from "../draw/space";
 import { about } from "../shared/instants";
 import { html, made, svg } from "../shared/markup";
 import type { Send } from "../shared/pane";
-import { counted, mark } from "../shared/plot";
+import { formatCount, mark } from "../shared/plot";
 import type { Selection } from "../shared/selection";
 import css from "./space.css";
 import { type Described, TimedPane } from "../shared/timed";
@@ -34,7 +35,7 @@ export class SpacePane extends TimedPane<IterationSpaceView> {
     this.note.textContent = about(model.turn);
     this.plot.setAttribute(
       "aria-label",
-      `iteration space: ${counted(model.turn.count, "executed point")} of ${counted(model.statements.length, "statement")}`,
+      `iteration space: ${formatCount(model.turn.count, "executed point")} of ${formatCount(model.statements.length, "statement")}`,
     );
     this.#chips = model.statements.map((one) => this.#chip(one));
     this.#legend.replaceChildren(...this.#chips);
@@ -116,9 +117,7 @@ export class SpacePane extends TimedPane<IterationSpaceView> {
       key,
       html("span", {}, one.name),
     );
-    chip.addEventListener("click", (event) =>
-      this.selection.click(one.op_ids, event.shiftKey || event.ctrlKey || event.metaKey),
-    );
+    chip.addEventListener("click", (event) => this.selection.click(one.op_ids, isAdding(event)));
     return chip;
   }
 }

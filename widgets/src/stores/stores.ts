@@ -1,11 +1,12 @@
 // Storage pane: every buffer or store with its layout, shared slots and reasons; above them the totals with
 // their sources.
+import { isAdding } from "../shared/keyboard";
 import { told } from "../draw/sheet";
-import { html, svg, table, type Child } from "../shared/markup";
+import { colourKey, html, table, type Child } from "../shared/markup";
 import type { Amount, KeptTensor, Place, SharedPlace, StoresView } from "../models";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
-import { bytes } from "../shared/plot";
+import { formatBytes } from "../shared/plot";
 import { term } from "../shared/terms";
 import type { Selection } from "../shared/selection";
 import css from "./stores.css";
@@ -61,7 +62,7 @@ export class StoresPane extends Panel<StoresView | null> {
     if (!model) return;
     const count = model.places.length;
     const what = model.executor === "xla" ? "buffers" : "stores";
-    this.note.textContent = `${count} ${what}, ${bytes(model.bytes)}; ${model.how}`;
+    this.note.textContent = `${count} ${what}, ${formatBytes(model.bytes)}; ${model.how}`;
     this.note.title = this.note.textContent;
     this.#place.textContent = PLACE[model.executor];
     const most = Math.max(...model.places.map((one) => one.bytes), 1);
@@ -106,7 +107,7 @@ export class StoresPane extends Panel<StoresView | null> {
         html(
           "dd",
           { "data-part": part, "data-known": one.known, title: one.about },
-          html("b", {}, bytes(one.bytes)),
+          html("b", {}, formatBytes(one.bytes)),
           " ",
           term("span", one.known),
         ),
@@ -124,14 +125,14 @@ export class StoresPane extends Panel<StoresView | null> {
       { "data-place": one.name },
       html("th", { scope: "row" }, this.#tensor(own, true)),
       html("td", {}, one.layout, reason(one.why)),
-      html("td", { class: "trl-bytes", style: `--share: ${share}` }, bytes(one.bytes)),
+      html("td", { class: "trl-bytes", style: `--share: ${share}` }, formatBytes(one.bytes)),
       html("td", {}, this.#model?.executor === "xla" ? one.name : own.kind.split(" ")[0]!),
       html("td", {}, ...one.shared.map((other) => this.#shared(other, named)), ...apart(own)),
     );
     row.addEventListener("click", (event) => {
       const button = (event.target as Element).closest<HTMLElement>("button[data-tensor]");
       const meant = named.get(button?.dataset.tensor ?? "") ?? own;
-      this.selection.pick(meant, event.shiftKey || event.ctrlKey || event.metaKey);
+      this.selection.pick(meant, isAdding(event));
     });
     return row;
   }
@@ -140,11 +141,7 @@ export class StoresPane extends Panel<StoresView | null> {
     const last = one.last_read_by.join(", ") || "none: needed until the end";
     const title = `last read by ${last}`;
     const button = html("button", { class: "trl-quiet", "data-tensor": one.name, title });
-    if (keyed) {
-      const key = svg("svg", { class: "trl-keys", viewBox: "0 0 12 12", "aria-hidden": "true" });
-      key.append(svg("rect", { x: 1, y: 1, width: 10, height: 10, fill: one.colour }));
-      button.append(key);
-    }
+    if (keyed) button.append(colourKey(one.colour));
     button.append(one.name);
     return button;
   }

@@ -1,4 +1,5 @@
 // Stream pane: runs stepped by completed kernels, with tracks, slots, and the contents of the window.
+import { isAdding } from "../shared/keyboard";
 import {
   endsOf,
   headed,
@@ -10,11 +11,11 @@ import {
   textOf,
   waiting,
 } from "../draw/streams";
-import { html, row, svg, table } from "../shared/markup";
+import { button, html, row, svg, table } from "../shared/markup";
 import type { StreamLaunch, StreamView } from "../models";
 import type { Send } from "../shared/pane";
 import { fill, Panel } from "../shared/panel";
-import { duration } from "../shared/plot";
+import { formatDuration } from "../shared/plot";
 import type { Selection } from "../shared/selection";
 import { TimeWindow } from "../shared/time_window";
 import css from "./streams.css";
@@ -26,7 +27,7 @@ export class StreamPane extends Panel<StreamView> {
   #height = 0;
   readonly #window = new TimeWindow(
     () => this.#paint(),
-    (...ends) => ends.map((us) => duration(us * 1000)).join(" – "),
+    (...ends) => ends.map((us) => formatDuration(us * 1000)).join(" – "),
   );
   readonly #slider = html("input", {
     type: "range",
@@ -40,12 +41,12 @@ export class StreamPane extends Panel<StreamView> {
   readonly #rows = html("tbody");
   readonly #table = table(["slot", "kernel", "state", "waits for"], this.#rows);
 
-  /** `step` receives the number of completed kernels. */
+  /** `completed` receives the number of completed kernels. */
   constructor(
     host: HTMLElement,
     selection: Selection,
     send: Send,
-    private readonly step: (completed: number) => void,
+    private readonly completed: (kernels: number) => void,
   ) {
     super(host, selection, send, "streams", "Streams", css);
     this.tools.append(this.#window.button);
@@ -61,17 +62,14 @@ export class StreamPane extends Panel<StreamView> {
         this.selection.choose([kernel]);
       },
     });
-    const button = (label: string, text: string, by: number) => {
-      const found = html("button", { class: "trl-quiet", "aria-label": label }, text);
-      found.addEventListener("click", () => this.#go(this.#step + by));
-      return found;
-    };
+    const step = (text: string, label: string, by: number) =>
+      button(text, () => this.#go(this.#step + by), { class: "trl-quiet", label });
     const fields = html(
       "div",
       { class: "trl-fields" },
-      button("one completion back", "◀", -1),
+      step("◀", "one completion back", -1),
       this.#slider,
-      button("one completion on", "▶", 1),
+      step("▶", "one completion on", 1),
       this.#status,
     );
     this.body.append(fields, this.#plot, this.#table);
@@ -81,7 +79,7 @@ export class StreamPane extends Panel<StreamView> {
       () => scaleOf(this.#model!, this.width, this.#height, { range: this.#window.range }),
       (event, target) => {
         const kernel = target.getAttribute("data-kernel");
-        const more = event.shiftKey || event.ctrlKey || event.metaKey;
+        const more = isAdding(event);
         if (kernel) this.selection.click([Number(kernel)], more);
         else this.selection.choose([]);
       },
@@ -123,7 +121,7 @@ export class StreamPane extends Panel<StreamView> {
 
   #go(step: number): void {
     this.complete(Math.min(Math.max(step, 0), this.#launches.length));
-    this.step(this.#step);
+    this.completed(this.#step);
   }
 
   #paint(): void {

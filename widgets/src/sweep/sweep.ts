@@ -1,7 +1,7 @@
 // Sweep pane: arguments of a function as sliders, and charts of a sweep.
 import { sweep } from "../draw/charts";
 import { draw } from "../draw/draw";
-import { html, made, row as tableRow } from "../shared/markup";
+import { button, html, made, row as tableRow } from "../shared/markup";
 import type { SweepView } from "../models";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
@@ -98,8 +98,8 @@ export class SweepPane extends Panel<readonly Argument[]> {
     const heads = [model.argument, ...HEADS].map((head) => html("th", { scope: "col" }, head));
     const rows = model.points.map((point, k) => {
       const [label = "", ...cells] = point.texts;
-      const go = html("button", { class: "trl-quiet", title: `show ${label}` }, label);
-      go.addEventListener("click", () => this.#go(model.argument, k));
+      const look = { class: "trl-quiet", title: `show ${label}` };
+      const go = button(label, () => this.#go(model.argument, k), look);
       const name = point.peak === null ? "trl-fails" : undefined;
       return tableRow({ class: name }, go, ...cells);
     });

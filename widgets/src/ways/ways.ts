@@ -1,6 +1,6 @@
 // Strategies pane: fields for environments and steps, bars, and the chosen strategy in words.
 import { bars, told, took, ways } from "../draw/ways";
-import { listKeys } from "../shared/keyboard";
+import { isAdding, listKeys } from "../shared/keyboard";
 import { html, row, svg, table } from "../shared/markup";
 import type { WaysView } from "../models";
 import type { Send } from "../shared/pane";
@@ -64,10 +64,9 @@ export class WaysPane extends Panel<WaysView> {
     });
     for (const list of [this.#bars, this.#rows]) {
       list.addEventListener("click", (event) => {
-        const { target, shiftKey, ctrlKey, metaKey } = event as MouseEvent;
-        const one = (target as Element).closest("[data-strategy]");
+        const one = (event.target as Element).closest("[data-strategy]");
         const k = Number(one?.getAttribute("data-strategy"));
-        if (one) this.selection.click([k], shiftKey || ctrlKey || metaKey);
+        if (one) this.selection.click([k], isAdding(event as MouseEvent));
       });
     }
     listKeys(
