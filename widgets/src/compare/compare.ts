@@ -69,7 +69,7 @@ export class ComparePane extends Panel<ComparisonView | null> {
       this.#clear();
       return;
     }
-    if (!this.#columns.length) this.#columns = this.#made();
+    if (!this.#columns.length) this.#columns = this.#createColumns();
     const { axes } = model;
     this.#columns.forEach(({ title, space, memory }, k) => {
       const instants = new Instants(model.spaces[k]!);
@@ -173,7 +173,7 @@ export class ComparePane extends Panel<ComparisonView | null> {
   }
 
   /** The columns of both programs; they share the instant. */
-  #made(): Column[] {
+  #createColumns(): Column[] {
     const selections = [new Selection(), new Selection()];
     return selections.map((own) => {
       own.subscribe((change) => {

@@ -11,7 +11,7 @@ import {
   Scale,
   ticks,
 } from "../shared/plot";
-import { SOFT } from "./looks";
+import { SOFT } from "./theme_colours";
 import { page, text } from "./sheet";
 import { type Shape, shape } from "./shapes";
 
@@ -111,11 +111,15 @@ export function chartIn(box: Box, chart: Chart): { scale: Scale; shapes: Shape[]
     const look = strokeOf(k, line);
     const runs = segments(points[k]!).map((run) => run.map(place));
     const shapes = runs.map((run) =>
-      shape("polyline", { points: joined(run), fill: "none", ...look }),
+      shape("polyline", { points: joinPoints(run), fill: "none", ...look }),
     );
     const areas = runs.map((run) => {
       const foot = [run.at(-1)!, run[0]!].map(([x]) => [x, height] as const);
-      const area = { points: joined([...run, ...foot]), fill: look.stroke, "fill-opacity": 0.19 };
+      const area = {
+        points: joinPoints([...run, ...foot]),
+        fill: look.stroke,
+        "fill-opacity": 0.19,
+      };
       return shape("polygon", area);
     });
     const marked = titles
@@ -153,12 +157,12 @@ function segments(points: readonly Point[]): Point[][] {
   return found.filter((run) => run.length);
 }
 
-function joined(points: readonly Point[]): string {
+function joinPoints(points: readonly Point[]): string {
   return points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ");
 }
 
 /** A chart of a grid, with its title and legend. */
-function placed(place: number, columns: number, chart: TitledChart): Shape[] {
+function drawCell(place: number, columns: number, chart: TitledChart): Shape[] {
   const [row, column] = [Math.floor(place / columns), place % columns];
   const [from, upper] = [column * WIDE, row * (HIGH + 40)];
   const box = { left: from + 66, top: upper + 26, width: WIDE - 84, height: HIGH - 46 };
@@ -180,7 +184,7 @@ function grid(charts: readonly TitledChart[], said: string, columns = charts.len
   const high = Math.ceil(charts.length / columns) * (HIGH + 40);
   const end = said ? [text(12, high + 8, said, { "font-size": 11 })] : [];
   const wide = Math.max(WIDE * columns + 24, 24 + 6.3 * said.length);
-  const drawn = charts.flatMap((one, k) => placed(k, columns, one));
+  const drawn = charts.flatMap((one, k) => drawCell(k, columns, one));
   return page(wide, high + (said ? 20 : 0), said, [...drawn, ...end]);
 }
 

@@ -1,9 +1,9 @@
 // Two programs next to each other on common axes, with their differences.
 import type { ComparisonView } from "../models";
 import { formatBytes, formatSeconds, formatCount } from "../shared/plot";
-import { shown } from "../shared/values";
+import { formatOption } from "../shared/option_values";
 import { memory } from "./memory";
-import { arranged, told } from "./sheet";
+import { arrange, drawText } from "./sheet";
 import { space } from "./space";
 
 type Pair<T> = [T, T];
@@ -34,11 +34,11 @@ export function comparison(view: ComparisonView): string {
   const loops = view.loops.map(({ sign, text }) => `${sign} ${text}`);
   const differ = [line("", titles), ...rows.map(({ name, texts }) => line(name, texts))];
   const text = [...differ, "", "loop nests:", ...loops].join("\n");
-  return arranged([spaces, held, [{ title: "", picture: told(text, 120) }]]);
+  return arrange([spaces, held, [{ title: "", picture: drawText(text, 120) }]]);
 }
 
 function plain(value: unknown): string {
-  return typeof value === "object" ? shown(value) : String(value);
+  return typeof value === "object" ? formatOption(value) : String(value);
 }
 
 /** All differences, and the peaks. */

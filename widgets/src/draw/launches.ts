@@ -11,9 +11,9 @@ import {
   timeAxis,
 } from "../shared/plot";
 import type { Range } from "../shared/selection";
-import { PAPER, SOFT } from "./looks";
-import { sheet, short, text, TINY_GLYPH, told } from "./sheet";
-import { type Shape, shape, titled } from "./shapes";
+import { PAPER, SOFT } from "./theme_colours";
+import { sheet, short, text, TINY_GLYPH, drawText } from "./sheet";
+import { type Shape, shape, addTitle } from "./shapes";
 
 /** Height of a row in pixels. */
 export const ROW = 14;
@@ -102,7 +102,7 @@ export function launchesIn(
     const said = short(row.name, box.left - 6, TINY_GLYPH);
     const y = scale.py(k + 0.5) + 3.5;
     const look = { x: box.left - 5, y, "text-anchor": "end", "font-size": 10, fill: SOFT };
-    return titled(shape("text", look, said), row.name);
+    return addTitle(shape("text", look, said), row.name);
   });
   return {
     scale,
@@ -160,12 +160,12 @@ export function each({ seconds }: LaunchRow): string {
 /** The view as a picture. */
 export function launches(view: LaunchView): string {
   const { turn, rows, how } = view;
-  if (turn.problem) return told(turn.problem, 1000);
+  if (turn.problem) return drawText(turn.problem, 1000);
   const box = { left: 110, top: 34, width: 490, height: ROW * Math.max(rows.length, 1) };
   const drawn = launchesIn(view, box, "time");
   const bars = drawn.bars.map((one, k) => {
     const { name, launches } = rows[k]!;
-    return titled(
+    return addTitle(
       one,
       `${name}: ${formatCount(launches, "launch", "launches")}, ${each(rows[k]!)}`,
     );

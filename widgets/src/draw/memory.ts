@@ -3,9 +3,9 @@ import type { HeldTensor, MemoryView, TurnBytes, WholeRun } from "../models";
 import { about, place } from "../shared/instants";
 import { axes, type Box, formatBytes, formatCount, counts, Scale, ticks } from "../shared/plot";
 import type { Range } from "../shared/selection";
-import { INK, LIMIT, SOFT } from "./looks";
-import { sheet, text, told } from "./sheet";
-import { type Shape, shape, titled } from "./shapes";
+import { INK, LIMIT, SOFT } from "./theme_colours";
+import { sheet, text, drawText } from "./sheet";
+import { type Shape, shape, addTitle } from "./shapes";
 import { runIn } from "./whole_run";
 
 /** One layer of the stack: a tensor, or the sum of the small ones. */
@@ -124,7 +124,7 @@ function traced(scale: Scale, over: TurnBytes | null): Shape[] {
     end = to;
   });
   const path = shape("path", { class: "trl-measured", d, fill: "none", stroke: INK });
-  return [titled(path, `measured in turn ${over.turn}`)];
+  return [addTitle(path, `measured in turn ${over.turn}`)];
 }
 
 function area(
@@ -233,7 +233,7 @@ export function memory(
   measured: TurnBytes | null = null,
 ): string {
   const { turn } = model;
-  if (turn.problem) return told(turn.problem, 1000);
+  if (turn.problem) return drawText(turn.problem, 1000);
   const layers = layersOf(model);
   const down = model.run ? OVERVIEW : 0;
   const box = { left: 70, top: 34 + down, width: 530, height: 230 };
@@ -251,6 +251,6 @@ export function memory(
   const note = text(598, 14 + down, about(turn), small);
   const height = 330 + down + 18 * layers.length;
   const run = model.run ? overview(model, model.run, 70, 530) : [];
-  const named = areas.map((one, k) => titled(one, layers[k]!.name));
+  const named = areas.map((one, k) => addTitle(one, layers[k]!.name));
   return sheet(620, height, "predicted memory", [...run, ...named, ...over, note, ...legend]);
 }

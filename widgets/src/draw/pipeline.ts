@@ -1,7 +1,7 @@
 // The stages of a compilation: a bar for the duration of each, with its result.
 import type { PipelineView, StageRow } from "../models";
 import { formatSeconds, SERIES } from "../shared/plot";
-import { INK, SOFT } from "./looks";
+import { INK, SOFT } from "./theme_colours";
 import { sheet, text } from "./sheet";
 import { shape } from "./shapes";
 

@@ -11,9 +11,9 @@ import type {
   StretchView,
 } from "../models";
 import { axisBelow, type Box, formatCount, formatDuration, Scale, timeAxis } from "../shared/plot";
-import { INK, LIMIT, LINE, PAPER, SOFT } from "./looks";
+import { INK, LIMIT, LINE, PAPER, SOFT } from "./theme_colours";
 import { type Drawn, type Entry, ground, legend, sheet, short, text } from "./sheet";
-import { type Shape, shape, titled } from "./shapes";
+import { type Shape, shape, addTitle } from "./shapes";
 
 const ROW = 20; // pixels from bar to bar
 const BAR = 14;
@@ -109,7 +109,7 @@ function bar(view: ScopeView, parts: readonly Part[], box: Box, whole: number): 
     x += width;
     const key = view.libraries.find(({ name }) => name === library)!;
     const said = `${library}${BESIDE[used]}: ${formatDuration(ns)}`;
-    return [titled(shape("g", {}, ...filled(key, place, used)), said)];
+    return [addTitle(shape("g", {}, ...filled(key, place, used)), said)];
   });
 }
 
@@ -235,7 +235,7 @@ export function operationRows(view: ScopeView, keep: Filter, width: number, most
     const said = `${nameOf(one)}: ${figures}${count}`;
     const drawn = [
       ground(top - 2, width, ROW),
-      titled(name, said),
+      addTitle(name, said),
       ...(one.name ? [shape("rect", key)] : []),
       ...bar(view, sum.parts, box, sum.ns),
       behind(box.left + box.width + 6, top, figures),
@@ -276,7 +276,7 @@ export function processRows(view: ScopeView, width: number, most = Infinity): Dr
     });
     const drawn = [
       ground(top - 2, width, ROW),
-      titled(name, said),
+      addTitle(name, said),
       shape("rect", { x: left, y: top + BAR / 2, width: room, height: 1, fill: LINE }),
       ...bar(view, sum?.parts ?? [], box, sum?.ns ?? 0),
       edge,

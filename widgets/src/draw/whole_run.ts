@@ -1,9 +1,9 @@
 // Live bytes of a whole run: one period of repeated turns is drawn, followed by a break with their number.
 import type { Stretch, WholeRun } from "../models";
 import { type Box, formatBytes } from "../shared/plot";
-import { INK, LIMIT, PAPER, SOFT } from "./looks";
+import { INK, LIMIT, PAPER, SOFT } from "./theme_colours";
 import { TINY_GLYPH } from "./sheet";
-import { type Shape, shape, titled } from "./shapes";
+import { type Shape, shape, addTitle } from "./shapes";
 
 const LEAST = 3; // minimal width of a segment in pixels
 
@@ -23,7 +23,7 @@ export function runText({ points, stretches }: WholeRun): string {
 
 /** A whole run in a box, with labels 12 pixels above and 16 below it; `top` bytes are as high as the box. */
 export function runIn(run: WholeRun, box: Box, top: number): Shape[] {
-  const drawn = placed(run, box);
+  const drawn = placeStretches(run, box);
   const bottom = box.top + box.height;
   const shapes = drawn.map((part) => shape("path", { d: area(part, box, top), ...FILLED }));
   const line = (x1: number, y1: number, x2: number, y2: number) =>
@@ -41,7 +41,7 @@ export function runIn(run: WholeRun, box: Box, top: number): Shape[] {
 const FILLED = { class: "trl-run-area", fill: SOFT, "fill-opacity": 0.45 } as const;
 
 /** Consecutive segments with widths in proportion to their lengths, and room for the labels between them. */
-function placed({ stretches }: WholeRun, box: Box): Drawn[] {
+function placeStretches({ stretches }: WholeRun, box: Box): Drawn[] {
   const gaps = stretches.map(({ note }) => (note ? TINY_GLYPH * note.length + 24 : 0));
   const room = box.width - gaps.reduce((sum, gap) => sum + gap, 0);
   const long = stretches.map(({ first, last }) => last - first);
@@ -92,7 +92,7 @@ function broken({ one, left, width }: Drawn, drawn: readonly Drawn[], box: Box):
     ? `, ${formatBytes(Math.abs(one.more))} ${one.more > 0 ? "more" : "less"} live behind them`
     : "";
   const told = `${one.turns.toLocaleString("en")} turns are alike, and one is drawn${grows}`;
-  return [titled(shape("g", { class: "trl-break" }, dotted, cut(from), cut(to), said), told)];
+  return [addTitle(shape("g", { class: "trl-break" }, dotted, cut(from), cut(to), said), told)];
 }
 
 /** Times of segment starts and of the end of the run, as far as there is room. */
@@ -128,6 +128,6 @@ function here(drawn: readonly Drawn[], { first, last }: WholeRun, bottom: number
   const wide = Math.min((width * (last - first)) / long, left + width - x);
   const bar = { x, y: bottom + 1, width: Math.max(wide, 2), height: 3, fill: LIMIT, stroke: PAPER };
   return [
-    titled(shape("rect", { class: "trl-here", ...bar, "stroke-width": 0.5 }), "the turn below"),
+    addTitle(shape("rect", { class: "trl-here", ...bar, "stroke-width": 0.5 }), "the turn below"),
   ];
 }

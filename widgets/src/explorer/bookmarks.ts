@@ -33,7 +33,7 @@ export class Bookmarks extends Pane<readonly Bookmark[]> {
     });
     const menu = html("div", { class: "trl-menu trl-layout-menu" }, this.#list, form);
     const box = html("details", {}, html("summary", {}, "bookmarks"), menu);
-    box.addEventListener("toggle", () => (this.#name.placeholder = this.#described()));
+    box.addEventListener("toggle", () => (this.#name.placeholder = this.#describePosition()));
     this.root.append(box);
   }
 
@@ -55,7 +55,7 @@ export class Bookmarks extends Pane<readonly Bookmark[]> {
 
   #add(): void {
     const { ids, instant } = this.selection;
-    const name = this.#name.value.trim() || this.#described();
+    const name = this.#name.value.trim() || this.#describePosition();
     this.#name.value = "";
     this.store([...this.#all, { name, stage: this.stage(), ids: [...ids], instant }]);
   }
@@ -67,7 +67,7 @@ export class Bookmarks extends Pane<readonly Bookmark[]> {
   }
 
   /** The name of the current position. */
-  #described(): string {
+  #describePosition(): string {
     const { ids, instant } = this.selection;
     const some = [...ids].slice(0, 3).map((id) => `%${id}`);
     const at = instant === null ? [] : [`instant ${instant}`];

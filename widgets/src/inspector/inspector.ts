@@ -3,7 +3,7 @@ import css from "./inspector.css";
 import { button, html } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
-import { told } from "../draw/sheet";
+import { drawText } from "../draw/sheet";
 import { formatBytes } from "../shared/plot";
 import type { Selection, Tensor } from "../shared/selection";
 import type { Chapter, Inspected, InspectorView, Neighbour, Stored } from "../models";
@@ -54,7 +54,7 @@ export class InspectorPane extends Panel<InspectorModel | null> {
   }
 
   override picture(): string | null {
-    return this.#model?.ops.length ? told(this.body.innerText) : null;
+    return this.#model?.ops.length ? drawText(this.body.innerText) : null;
   }
 
   /** The selection as a request to Python. */

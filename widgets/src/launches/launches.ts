@@ -1,11 +1,11 @@
 // Launches pane: the launches of a turn by kernel, with selection and time.
 import { type By, each, LaunchAxis, launches, launchesIn, ROW } from "../draw/launches";
 import { about, place } from "../shared/instants";
-import { html, made } from "../shared/markup";
+import { html, createElement } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { formatCount, formatSeconds } from "../shared/plot";
 import type { Selection } from "../shared/selection";
-import { type Described, TimedPane } from "../shared/timed";
+import { type Description, TimeAxisPane } from "../shared/time_axis_pane";
 import css from "./launches.css";
 import type { LaunchRow, LaunchView } from "../models";
 
@@ -13,7 +13,7 @@ const NEAR = 4; // maximal distance in pixels between the pointer and a bar
 const MOST_ROW = 24; // pixels
 const [ABOVE, BELOW] = [12, 34]; // pixels of the plot's margins
 
-export class LaunchPane extends TimedPane<LaunchView> {
+export class LaunchPane extends TimeAxisPane<LaunchView> {
   #model: LaunchView | null = null;
   #axis: LaunchAxis | null = null;
   #bars: SVGElement[] = [];
@@ -78,11 +78,11 @@ export class LaunchPane extends TimedPane<LaunchView> {
     const drawn = launchesIn(this.#model!, this.box(width, ABOVE, BELOW), by, this.visible);
     this.scale = drawn.scale;
     this.#axis = drawn.axis;
-    this.#bars = drawn.bars.map(made);
-    return [...drawn.axes.map(made), ...this.#bars];
+    this.#bars = drawn.bars.map(createElement);
+    return [...drawn.axes.map(createElement), ...this.#bars];
   }
 
-  protected override describe(px: number, py: number): Described | null {
+  protected override describe(px: number, py: number): Description | null {
     const row = this.#model?.rows[Math.floor(this.scale.up(py))];
     if (!row) return null;
     const { left, width } = this.scale.box;

@@ -61,9 +61,9 @@ export class LoopPane extends TreePane<LoopView, Line> {
     if (line >= 0) this.reveal(this.rows[line]);
   }
 
-  protected override shown(line: Line) {
+  protected override contentOf(line: Line) {
     const title = [line.region.join(" / "), line.tensors.join(", ")].filter(Boolean).join(" · ");
-    const content = [html("span", { class: "trl-text" }, ...coloured(line))];
+    const content = [html("span", { class: "trl-text" }, ...colourTokens(line))];
     return { content, classes: `trl-${line.sort}`, title };
   }
 
@@ -75,7 +75,7 @@ export class LoopPane extends TreePane<LoopView, Line> {
   }
 }
 
-function coloured(line: Line): (Node | string)[] {
+function colourTokens(line: Line): (Node | string)[] {
   const parts: (Node | string)[] = [];
   let at = 0;
   for (const [start, end, sort] of line.tokens) {

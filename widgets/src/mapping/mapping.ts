@@ -1,5 +1,5 @@
 // Assignment pane: a slider for each parameter, a cell for each assignment, and the terms of one of them.
-import { told } from "../draw/sheet";
+import { drawText } from "../draw/sheet";
 import { perSecond } from "../draw/ways";
 import css from "./mapping.css";
 import { button, html, row, table } from "../shared/markup";
@@ -75,7 +75,7 @@ export class MappingPane extends Panel<MappingView> {
   }
 
   override picture(): string | null {
-    return this.#model && told(this.#model.text, MOST_LINES);
+    return this.#model && drawText(this.#model.text, MOST_LINES);
   }
 
   #makeSliders(model: MappingView): void {

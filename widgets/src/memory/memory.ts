@@ -14,13 +14,13 @@ import {
 } from "../draw/memory";
 import { runText } from "../draw/whole_run";
 import { about, place } from "../shared/instants";
-import { colourKey, html, made, svg, table } from "../shared/markup";
+import { colourKey, html, createElement, svg, table } from "../shared/markup";
 import css from "./memory.css";
 import type { Send } from "../shared/pane";
 import { formatBytes, formatCount } from "../shared/plot";
 import { term } from "../shared/terms";
 import type { Selection } from "../shared/selection";
-import { type Described, TimedPane } from "../shared/timed";
+import { type Description, TimeAxisPane } from "../shared/time_axis_pane";
 import type { HeldTensor, MemoryView, TurnBytes } from "../models";
 
 /** The user's line behind a tensor, and the reason for its storage. */
@@ -28,7 +28,7 @@ function reasons({ place, line, store, why }: HeldTensor): string[] {
   return [line ? `${place}: ${line}` : place, why ? `${store}: ${why}` : store];
 }
 
-export class MemoryPane extends TimedPane<MemoryView> {
+export class MemoryPane extends TimeAxisPane<MemoryView> {
   #model: MemoryView | null = null;
   #layers: Layer[] = [];
   #areas: SVGElement[] = [];
@@ -160,8 +160,8 @@ export class MemoryPane extends TimedPane<MemoryView> {
       this.visible,
     );
     this.scale = drawn.scale;
-    this.#areas = drawn.areas.map(made);
-    return [...this.#areas, ...drawn.over.map(made)];
+    this.#areas = drawn.areas.map(createElement);
+    return [...this.#areas, ...drawn.over.map(createElement)];
   }
 
   /** The whole run, above the axis of the turn. */
@@ -173,10 +173,10 @@ export class MemoryPane extends TimedPane<MemoryView> {
     const size = { width, height: OVERVIEW, viewBox: `0 0 ${width} ${OVERVIEW}` };
     for (const [name, value] of Object.entries(size)) this.#run.setAttribute(name, String(value));
     this.#run.setAttribute("aria-label", runText(run));
-    this.#run.replaceChildren(...overview(this.#model!, run, left, wide).map(made));
+    this.#run.replaceChildren(...overview(this.#model!, run, left, wide).map(createElement));
   }
 
-  protected override describe(px: number, py: number): Described | null {
+  protected override describe(px: number, py: number): Description | null {
     const model = this.#model;
     const instant = Math.floor(this.scale.at(px));
     if (!model || instant < 0 || instant >= model.turn.count) return null;
@@ -185,13 +185,13 @@ export class MemoryPane extends TimedPane<MemoryView> {
     let base = 0;
     for (const layer of this.#layers) {
       const size = layer.at(at);
-      if (level >= base && level < base + size) return this.#told(layer, at, size);
+      if (level >= base && level < base + size) return this.#describeLayer(layer, at, size);
       base += size;
     }
     return null;
   }
 
-  #told(layer: Layer, at: number, size: number): Described {
+  #describeLayer(layer: Layer, at: number, size: number): Description {
     const one = layer.tensor;
     const instant = this.#model!.at[at]!;
     if (!one) return { text: `${layer.name}: ${formatBytes(size)}\ninstant ${instant}`, ids: [] };

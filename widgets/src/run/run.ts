@@ -1,8 +1,8 @@
 // Run pane: controls, figures, learning curves, and live bytes compared with the prediction.
-import { aligned } from "./aligned";
+import { align } from "./alignment";
 import type { Numbers } from "../shared/buffers";
 import { run } from "../draw/charts";
-import { saved } from "../draw/sheet";
+import { exportPicture } from "../draw/sheet";
 import { LineChart } from "../shared/line_chart";
 import { button, html } from "../shared/markup";
 import type { Send } from "../shared/pane";
@@ -117,14 +117,14 @@ export class RunPane extends Panel<RunView | null> {
   }
 
   /** The kernel has ended, and the run with it. */
-  protected override ended(): void {
+  protected override onKernelEnd(): void {
     this.#asked = null;
     for (const button of this.#buttons.values()) button.disabled = true;
     this.#state.textContent = this.#state.dataset.state = "kernel ended";
   }
 
   override picture(): string | null {
-    return this.#model && saved(run(this.#model, ""));
+    return this.#model && exportPicture(run(this.#model, ""));
   }
 
   protected override leave(): void {
@@ -198,7 +198,7 @@ export class RunPane extends Panel<RunView | null> {
         .filter(([name]) => names.includes(name))
         .map(([name, curve]) => ({ name: `${name}, ${run.name}`, as: names.indexOf(name), curve })),
     );
-    const known = aligned([...Object.values(frame.curves), ...before.map(({ curve }) => curve)]);
+    const known = align([...Object.values(frame.curves), ...before.map(({ curve }) => curve)]);
     const lines = [...names.map((name) => ({ name })), ...before].map((line, k) => ({
       ...line,
       values: known.values[k]!,
@@ -207,7 +207,7 @@ export class RunPane extends Panel<RunView | null> {
     curves.draw(known.at, lines);
     held.shown = !!model.held;
     memory.shown = !model.held;
-    if (model.held) live(held, model.held);
+    if (model.held) drawLiveBytes(held, model.held);
     const { at, resident, on_device } = model.load;
     const device = frame.process.on_device === null ? [] : [{ name: ARRAYS, values: on_device }];
     const planned = Array.from(at, () => model.predicted_peak);
@@ -228,7 +228,7 @@ export class RunPane extends Panel<RunView | null> {
 }
 
 /** Draw live bytes over the prediction, in equal parts of executed points. */
-function live(chart: LineChart, { first, last, bytes, predicted }: HeldBytes): void {
+function drawLiveBytes(chart: LineChart, { first, last, bytes, predicted }: HeldBytes): void {
   if (!bytes.length && chart.filled) return; // a last frame may have no points
   const part = (last - first) / Math.max(bytes.length, 1);
   const edges = bytes.length === 1; // a single part is drawn from end to end

@@ -27,7 +27,7 @@ import {
 import { legend, short } from "../draw/sheet";
 import type { ScopeView, StretchView } from "../models";
 import { listKeys } from "../shared/keyboard";
-import { html, made, row, svg, table } from "../shared/markup";
+import { html, createElement, row, svg, table } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { fill, Panel } from "../shared/panel";
 import { formatCount, formatDuration, Scale } from "../shared/plot";
@@ -345,7 +345,7 @@ export class ScopePane extends Panel<ScopeView> {
     svg.setAttribute("preserveAspectRatio", "none");
     svg.setAttribute("viewBox", `${from} 0 ${to! - from!} ${box.height}`);
     this.#scale = new Scale(box, this.#window.range, [0, 1]);
-    axis!.replaceWith(made(timeBelow(this.#scale)));
+    axis!.replaceWith(createElement(timeBelow(this.#scale)));
     this.#tellWindow(this.#stretch);
   }
 

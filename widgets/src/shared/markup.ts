@@ -18,7 +18,7 @@ export function html<K extends keyof HTMLElementTagNameMap>(
   attributes: Attributes = {},
   ...children: Child[]
 ): HTMLElementTagNameMap[K] {
-  return filled(document.createElement(tag), attributes, children);
+  return fillElement(document.createElement(tag), attributes, children);
 }
 
 /** An SVG element; see `html`. */
@@ -27,10 +27,10 @@ export function svg<K extends keyof SVGElementTagNameMap>(
   attributes: Attributes = {},
   ...children: Child[]
 ): SVGElementTagNameMap[K] {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
+  return fillElement(document.createElementNS(SVG, tag), attributes, children);
 }
 
-function filled<E extends Element>(element: E, attributes: Attributes, children: Child[]): E {
+function fillElement<E extends Element>(element: E, attributes: Attributes, children: Child[]): E {
   for (const [name, given] of Object.entries(attributes)) {
     const value = attribute(given);
     if (value !== null) element.setAttribute(name, value);
@@ -61,11 +61,11 @@ export function colourKey(fill: string): SVGElement {
 }
 
 /** A drawing as an element. */
-export function made({ tag, attributes, children }: Shape): SVGElement {
+export function createElement({ tag, attributes, children }: Shape): SVGElement {
   return svg(
     tag,
     attributes,
-    ...children.map((one) => (typeof one === "string" ? one : made(one))),
+    ...children.map((one) => (typeof one === "string" ? one : createElement(one))),
   );
 }
 

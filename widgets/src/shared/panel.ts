@@ -1,11 +1,11 @@
 // Common parts of the explorer's panes: title, controls, search, and export of pictures.
 import type { Shape } from "../draw/shapes";
 import { keys } from "./keyboard";
-import { html, made } from "./markup";
+import { html, createElement } from "./markup";
 import { Pane, type Send } from "./pane";
 import css from "./panel.css";
 import { pictureButtons } from "./picture";
-import { SearchField, type Searched } from "./search_field";
+import { SearchField, type SearchItems } from "./search_field";
 import type { Selection } from "./selection";
 
 const TYPED = "textarea, input:not([type=range], [type=checkbox])";
@@ -49,7 +49,7 @@ export abstract class Panel<Model> extends Pane<Model> {
   }
 
   /** Add a search field, which the key / enters. */
-  protected offerSearch(label: string, items: Searched): SearchField {
+  protected offerSearch(label: string, items: SearchItems): SearchField {
     const field = new SearchField(label, items);
     this.#search = field;
     this.tools.prepend(field.count, field.input);
@@ -106,6 +106,6 @@ export function fill(
   element.setAttribute("width", String(width));
   element.setAttribute("height", String(height));
   element.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  const elements = shapes.map((one) => (one instanceof Element ? one : made(one)));
+  const elements = shapes.map((one) => (one instanceof Element ? one : createElement(one)));
   element.replaceChildren(...elements);
 }

@@ -1,5 +1,5 @@
 // Plotting: scales, ticks, axes, and marks that differ by shape as well as colour.
-import { LINE, SOFT } from "../draw/looks";
+import { LINE, SOFT } from "../draw/theme_colours";
 import { type Shape, shape } from "../draw/shapes";
 import type { Statement } from "../models";
 

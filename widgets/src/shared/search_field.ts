@@ -2,7 +2,7 @@
 import { html } from "./markup";
 
 /** The items of a pane, by their ids. */
-export interface Searched {
+export interface SearchItems {
   /** The id and the text of each item. */
   items(): readonly (readonly [id: number, text: string])[];
   /** Mark the items in `hits`. */
@@ -20,7 +20,7 @@ export class SearchField {
 
   constructor(
     label: string,
-    private readonly searched: Searched,
+    private readonly searched: SearchItems,
   ) {
     this.input = html("input", { type: "search", placeholder: "find", "aria-label": label });
     this.input.addEventListener("input", () => this.refresh());

@@ -2,17 +2,17 @@
 import { isAdding } from "../shared/keyboard";
 import { space, spaceIn } from "../draw/space";
 import { about } from "../shared/instants";
-import { html, made, svg } from "../shared/markup";
+import { html, createElement, svg } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { formatCount, mark } from "../shared/plot";
 import type { Selection } from "../shared/selection";
 import css from "./space.css";
-import { type Described, TimedPane } from "../shared/timed";
+import { type Description, TimeAxisPane } from "../shared/time_axis_pane";
 import type { IterationSpaceView, Statement } from "../models";
 
 const NEAR = 9; // maximal distance in pixels between the pointer and a mark
 
-export class SpacePane extends TimedPane<IterationSpaceView> {
+export class SpacePane extends TimeAxisPane<IterationSpaceView> {
   #model: IterationSpaceView | null = null;
   #groups: SVGElement[] = [];
   #chips: HTMLElement[] = [];
@@ -68,11 +68,11 @@ export class SpacePane extends TimedPane<IterationSpaceView> {
   protected override paint(width: number): SVGElement[] {
     const drawn = spaceIn(this.#model!, this.box(width, 20, 34), this.#least, this.visible);
     this.scale = drawn.scale;
-    this.#groups = drawn.marks.map(made);
-    return [made(drawn.axes), ...this.#groups];
+    this.#groups = drawn.marks.map(createElement);
+    return [createElement(drawn.axes), ...this.#groups];
   }
 
-  protected override describe(px: number, py: number): Described | null {
+  protected override describe(px: number, py: number): Description | null {
     const { box } = this.scale;
     const at = Math.floor(this.scale.at(px));
     if (!this.instants || at < 0 || at >= this.instants.count) return null;

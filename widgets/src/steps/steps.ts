@@ -63,7 +63,7 @@ export class StepsPane extends Pane<StepsView | null> {
     this.#walk.hidden = !this.#steps.length;
     this.root.hidden =
       !model || !(model.steps.length + model.refused.length + model.choices.length);
-    this.#rest.replaceChildren(...(model ? this.#told(model) : []));
+    this.#rest.replaceChildren(...(model ? this.#listChoices(model) : []));
     const rules = (model?.rules ?? []).map(({ rule, count }) => `${rule} ×${count}`);
     this.#text.textContent = `${formatCount(this.#steps.length, "step")}: ${rules.slice(0, 6).join(", ")}`;
     this.#text.title = rules.join("\n");
@@ -141,7 +141,7 @@ export class StepsPane extends Pane<StepsView | null> {
     return button(few.join(" ") + more, () => this.selection.choose(ids), look);
   }
 
-  #told(model: StepsView): HTMLElement[] {
+  #listChoices(model: StepsView): HTMLElement[] {
     const found: HTMLElement[] = [];
     if (model.refused.length) {
       const rows = model.refused.map(({ reason, op_ids }) => {

@@ -1,7 +1,7 @@
 // Storage pane: every buffer or store with its layout, shared slots and reasons; above them the totals with
 // their sources.
 import { isAdding } from "../shared/keyboard";
-import { told } from "../draw/sheet";
+import { drawText } from "../draw/sheet";
 import { colourKey, html, table, type Child } from "../shared/markup";
 import type { Amount, KeptTensor, Place, SharedPlace, StoresView } from "../models";
 import type { Send } from "../shared/pane";
@@ -91,7 +91,7 @@ export class StoresPane extends Panel<StoresView | null> {
   }
 
   override picture(): string | null {
-    return this.#model && told(this.body.innerText);
+    return this.#model && drawText(this.body.innerText);
   }
 
   /** The amounts by part with their sources; values of a run replace earlier ones. */
@@ -127,7 +127,7 @@ export class StoresPane extends Panel<StoresView | null> {
       html("td", {}, one.layout, reason(one.why)),
       html("td", { class: "trl-bytes", style: `--share: ${share}` }, formatBytes(one.bytes)),
       html("td", {}, this.#model?.executor === "xla" ? one.name : own.kind.split(" ")[0]!),
-      html("td", {}, ...one.shared.map((other) => this.#shared(other, named)), ...apart(own)),
+      html("td", {}, ...one.shared.map((other) => this.#shared(other, named)), ...listRemarks(own)),
     );
     row.addEventListener("click", (event) => {
       const button = (event.target as Element).closest<HTMLElement>("button[data-tensor]");
@@ -167,11 +167,11 @@ export class StoresPane extends Panel<StoresView | null> {
 }
 
 /** Periods of a tensor on the host, and reasons that kernels cannot reuse its memory in place. */
-function apart({ waits, not_given }: KeptTensor): HTMLElement[] {
-  return [...said("on the host", waits), ...said("not reused in place", not_given)];
+function listRemarks({ waits, not_given }: KeptTensor): HTMLElement[] {
+  return [...listReasons("on the host", waits), ...listReasons("not reused in place", not_given)];
 }
 
-function said(what: string, why: readonly string[]): HTMLElement[] {
+function listReasons(what: string, why: readonly string[]): HTMLElement[] {
   return why.length ? [html("div", {}, what, ...why.map(reason))] : [];
 }
 

@@ -2,7 +2,7 @@
 import { isAdding } from "../shared/keyboard";
 import {
   endsOf,
-  headed,
+  describeRun,
   lengthOf,
   runs,
   scaleOf,
@@ -133,7 +133,7 @@ export class StreamPane extends Panel<StreamView> {
     const { shapes, height } = runs(model, this.width, { kernels, at, range: this.#window.range });
     this.#height = height;
     fill(this.#plot, this.width, height, shapes);
-    this.#plot.setAttribute("aria-label", model.runs.map(headed).join("; "));
+    this.#plot.setAttribute("aria-label", model.runs.map(describeRun).join("; "));
     const ends = endsOf(run);
     const present = run.launches.filter((one) => state(one, at, ends));
     const counts = `${this.#step} of ${run.launches.length} completed`;

@@ -6,7 +6,7 @@ export interface Curve {
 }
 
 /** All positions in order, and each curve's values there; undefined for a missing value. */
-export function aligned(curves: readonly Curve[]): {
+export function align(curves: readonly Curve[]): {
   at: number[];
   values: (number | undefined)[][];
 } {

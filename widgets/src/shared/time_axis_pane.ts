@@ -16,14 +16,14 @@ const LEAST_HEIGHT = 88; // pixels of a plot
 const LEAST_RANGE = 2; // instants of the smallest visible range
 
 /** The content at a position of a plot: its operations, or its tensor; and its instant, if that is another one. */
-export interface Described {
+export interface Description {
   readonly text: string;
   readonly ids: readonly number[];
   readonly tensor?: Tensor;
   readonly instant?: number;
 }
 
-export abstract class TimedPane<Model> extends Panel<Model> {
+export abstract class TimeAxisPane<Model> extends Panel<Model> {
   protected readonly plot = svg("svg", {
     class: "trl-plot",
     tabindex: 0,
@@ -139,7 +139,7 @@ export abstract class TimedPane<Model> extends Panel<Model> {
   protected abstract paint(width: number): SVGElement[];
 
   /** The description of a position, also used for clicks. */
-  protected abstract describe(x: number, y: number): Described | null;
+  protected abstract describe(x: number, y: number): Description | null;
 
   protected repaint(): void {
     if (!this.width) return;
