@@ -60,10 +60,10 @@ test("a neighbourhood consists of sources and readers", () => {
 
 test("a search covers all texts of a node, and whole ids", () => {
   const all = graph([a, b, c]);
-  assert.deepEqual(all.find(" TWO "), ["b"]);
-  assert.deepEqual(all.find("%1"), ["a"]);
-  assert.deepEqual(all.find("%12"), ["b"]);
-  assert.deepEqual(all.find("train.py:3"), ["a", "b", "c"]);
+  assert.deepEqual(all.find(" TWO "), [1]);
+  assert.deepEqual(all.find("%1"), [0]);
+  assert.deepEqual(all.find("%12"), [1]);
+  assert.deepEqual(all.find("train.py:3"), [0, 1, 2]);
   assert.deepEqual(all.find("(.*"), []);
   assert.deepEqual(all.find("  "), []);
 });

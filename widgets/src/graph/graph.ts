@@ -23,6 +23,7 @@ import { button, html } from "../shared/markup";
 import { Minimap } from "./minimap";
 import { Pane, type Send } from "../shared/pane";
 import { pictureButtons } from "../shared/picture";
+import { SearchField } from "../shared/search_field";
 import type { Selection } from "../shared/selection";
 import { Viewport, type Box } from "./viewport";
 
@@ -36,12 +37,11 @@ const NEARER = 0.8;
 type Side = "up" | "down" | "left" | "right";
 
 export class GraphPane extends Pane<GraphModel> {
-  readonly #search = html("input", {
-    type: "search",
-    placeholder: "search",
-    "aria-label": "search the graph's nodes",
+  readonly #search = new SearchField("search the graph's nodes", {
+    find: (query) => this.#drawing?.graph.find(query) ?? [],
+    mark: () => this.#markFound(),
+    go: (k) => this.#goTo(k),
   });
-  readonly #hits = html("span", { class: "trl-soft", "aria-live": "polite" });
   readonly #buttons: Record<"isolate" | "table", HTMLButtonElement>;
   readonly #stage = html("div", { class: "trl-stage", "data-roves": true });
   readonly #said = html("span", { "aria-live": "polite" });
@@ -55,7 +55,6 @@ export class GraphPane extends Pane<GraphModel> {
   #drawing: Drawing | null = null;
   #viewport: Viewport | null = null;
   #focused = ""; // the node or cluster with the roving focus
-  #found: string[] = [];
   #isolated: ReadonlySet<string> | null = null;
   #asked = ""; // the cluster whose fold was requested from Python
   #cost: CostMeasure | null = null;
@@ -78,8 +77,8 @@ export class GraphPane extends Pane<GraphModel> {
     const bar = html(
       "div",
       { class: "trl-graph-tools", role: "toolbar", "aria-label": "graph" },
-      this.#search,
-      this.#hits,
+      this.#search.input,
+      this.#search.count,
       html("span", { class: "trl-space" }),
       this.#buttons.isolate,
       button("−", () => this.#viewport?.zoom(1 / NEARER), { label: "zoom out (−)" }),
@@ -90,8 +89,9 @@ export class GraphPane extends Pane<GraphModel> {
     );
     const status = html("div", { class: "trl-status" }, this.#said, this.#clear);
     this.root.append(bar, this.#stage, this.#table.root, status);
-    this.#search.addEventListener("input", () => this.#find());
-    this.#search.addEventListener("keydown", (event) => this.#searchKey(event));
+    this.#search.input.addEventListener("keydown", ({ key }) => {
+      if (key === "Escape") this.#focus(this.#focused);
+    });
     this.onResize(this.#stage, () => this.#resize());
   }
 
@@ -137,7 +137,7 @@ export class GraphPane extends Pane<GraphModel> {
       }
       if (places.size) move(drawing, places, carry);
     }
-    this.#find();
+    this.#search.refresh();
     this.colour(this.#cost);
     this.instant();
     if (hadFocus) this.#focus(graph.item(folding) ? folding : this.#focused);
@@ -393,7 +393,7 @@ export class GraphPane extends Pane<GraphModel> {
       End: () => this.#focus([...this.#drawing!.nodes.keys()].at(-1) ?? ""),
       f: () => id && this.#toggle(id),
       i: () => this.#isolate(id),
-      "/": () => this.#search.focus(),
+      "/": () => this.#search.input.focus(),
       "+": () => viewport.zoom(NEARER),
       "=": () => viewport.zoom(NEARER),
       "-": () => viewport.zoom(1 / NEARER),
@@ -409,8 +409,7 @@ export class GraphPane extends Pane<GraphModel> {
   /** Undo the last of these: a neighbourhood, a search, marks of a difference, a selection. */
   protected override leave(): void {
     if (this.#isolated) this.#isolate();
-    else if (this.#search.value) this.#seek("");
-    else {
+    else if (!this.#search.clear()) {
       this.#forget();
       super.leave();
     }
@@ -528,34 +527,22 @@ export class GraphPane extends Pane<GraphModel> {
 
   // --- search ----------------------------------------------------------------------------------
 
-  #seek(text: string): void {
-    this.#search.value = text;
-    this.#find();
+  #markFound(): void {
+    const hits = this.#search.hits ?? new Set();
+    this.#drawing?.graph.model.nodes.forEach(({ id }, k) => {
+      const classes = this.#drawing!.nodes.get(id)?.classList; // a failed layout has no elements
+      classes?.toggle("trl-found", hits.has(k));
+      classes?.toggle("trl-unfound", hits.size > 0 && !hits.has(k));
+    });
   }
 
-  #find(): void {
-    const drawing = this.#drawing;
-    if (!drawing) return;
-    this.#found = drawing.graph.find(this.#search.value);
-    const found = new Set(this.#found);
-    for (const [id, element] of drawing.nodes) {
-      element.classList.toggle("trl-found", found.has(id));
-      element.classList.toggle("trl-unfound", found.size > 0 && !found.has(id));
-    }
-    const count = `${found.size} of ${drawing.nodes.size}`;
-    this.#hits.textContent = this.#search.value.trim() ? count : "";
-  }
-
-  #searchKey(event: KeyboardEvent): void {
-    if (event.key === "Escape") this.#focus(this.#focused);
-    else if (event.key === "Enter" && this.#found.length) {
-      const at = this.#found.indexOf(this.#focused) + (event.shiftKey ? -1 : 1);
-      const next = this.#found.at(at % this.#found.length)!;
-      this.#rove(next);
-      this.#light(next);
-      if (this.#drawing!.isShown) this.#viewport!.reveal(this.#drawing!.box(next));
-      this.#say(title(this.#drawing!.graph.nodes.get(next)!));
-    }
+  #goTo(k: number): void {
+    const drawing = this.#drawing!;
+    const node = drawing.graph.model.nodes[k]!;
+    this.#rove(node.id);
+    this.#light(node.id);
+    if (drawing.isShown) this.#viewport!.reveal(drawing.box(node.id));
+    this.#say(title(node));
   }
 
   #tabulate(): void {
