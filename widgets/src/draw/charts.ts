@@ -188,22 +188,23 @@ function grid(charts: readonly TitledChart[], said: string, columns = charts.len
   return page(wide, high + (said ? 20 : 0), said, [...drawn, ...end]);
 }
 
+/** The curves of a run, followed by those of earlier runs with the same names, paler. */
+export function curvesOf({ frame, earlier }: RunView): Line[] {
+  const own = Object.entries(frame.curves);
+  const names = own.map(([name]) => name);
+  const before = earlier.flatMap((run) =>
+    Object.entries(run.curves)
+      .filter(([name]) => names.includes(name))
+      .map(([name, { at, values }]) => {
+        return { name: `${name}, ${run.name}`, at, values, as: names.indexOf(name) };
+      }),
+  );
+  return [...own.map(([name, { at, values }]) => ({ name, at, values })), ...before];
+}
+
 /** Charts of a run: learning curves, live bytes against the prediction or memory over time, and utilisation. */
 export function run(view: RunView, said: string): Shape {
-  const { frame, held, load, predicted_peak, earlier } = view;
-  const names = Object.keys(frame.curves);
-  const before = earlier.flatMap((run) =>
-    Object.entries(run.curves).flatMap(([name, { at, values }]) =>
-      names.includes(name)
-        ? [{ name: `${name}, ${run.name}`, at, values, as: names.indexOf(name) }]
-        : [],
-    ),
-  );
-  const curves = Object.entries(frame.curves).map(([name, { at, values }]) => ({
-    name,
-    at,
-    values,
-  }));
+  const { held, load, predicted_peak } = view;
   const { at } = load;
   const taken = [
     { name: "planned peak", at, values: Array.from(at, () => predicted_peak) },
@@ -235,7 +236,7 @@ export function run(view: RunView, said: string): Shape {
   ];
   const busy = { title: "busy", across: "s", lines, format: formatPercent, least: 1 };
   return grid(
-    [{ title: "outputs", across: "turn", lines: [...curves, ...before] }, live ?? memory, busy],
+    [{ title: "outputs", across: "turn", lines: curvesOf(view) }, live ?? memory, busy],
     said,
   );
 }

@@ -2,7 +2,7 @@
 
 export interface Curve {
   readonly at: ArrayLike<number>;
-  readonly values: ArrayLike<number>;
+  readonly values: ArrayLike<number | undefined>;
 }
 
 /** All positions in order, and each curve's values there; undefined for a missing value. */
@@ -13,7 +13,9 @@ export function align(curves: readonly Curve[]): {
   const places = new Set(curves.flatMap((curve) => Array.from(curve.at)));
   const at = [...places].sort((a, b) => a - b);
   const values = curves.map((curve) => {
-    const known = new Map(Array.from(curve.at, (place, k) => [place, curve.values[k]!]));
+    const known = new Map<number, number | undefined>(
+      Array.from(curve.at, (place, k) => [place, curve.values[k]]),
+    );
     return at.map((place) => known.get(place));
   });
   return { at, values };

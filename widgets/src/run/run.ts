@@ -1,7 +1,7 @@
 // Run pane: controls, figures, learning curves, and live bytes compared with the prediction.
 import { align } from "./alignment";
 import type { Numbers } from "../shared/buffers";
-import { run } from "../draw/charts";
+import { curvesOf, run } from "../draw/charts";
 import { exportPicture } from "../draw/sheet";
 import { LineChart } from "../shared/line_chart";
 import { button, html } from "../shared/markup";
@@ -192,19 +192,13 @@ export class RunPane extends Panel<RunView | null> {
       LineChart,
       LineChart,
     ];
-    const names = Object.keys(frame.curves);
-    const before = model.earlier.flatMap((run) =>
-      Object.entries(run.curves)
-        .filter(([name]) => names.includes(name))
-        .map(([name, curve]) => ({ name: `${name}, ${run.name}`, as: names.indexOf(name), curve })),
-    );
-    const known = align([...Object.values(frame.curves), ...before.map(({ curve }) => curve)]);
-    const lines = [...names.map((name) => ({ name })), ...before].map((line, k) => ({
-      ...line,
-      values: known.values[k]!,
-    }));
+    const lines = curvesOf(model);
+    const { at: turns, values } = align(lines);
     curves.shown = lines.length > 0;
-    curves.draw(known.at, lines);
+    curves.draw(
+      turns,
+      lines.map((line, k) => ({ ...line, values: values[k]! })),
+    );
     held.shown = !!model.held;
     memory.shown = !model.held;
     if (model.held) drawLiveBytes(held, model.held);

@@ -86,6 +86,17 @@ export abstract class Panel<Model> extends Pane<Model> {
     }
   }
 
+  /** Scroll the pane, never the page, to a row; `margin` pixels of its neighbours are visible too. */
+  protected reveal(row: HTMLElement | undefined, margin = 8): void {
+    if (!row || row.hidden) return;
+    const { scrollTop, clientHeight } = this.body;
+    const [top, bottom] = [row.offsetTop, row.offsetTop + row.offsetHeight];
+    if (top < scrollTop) this.body.scrollTop = top - margin;
+    else if (bottom > scrollTop + clientHeight) {
+      this.body.scrollTop = bottom - clientHeight + margin;
+    }
+  }
+
   /** End the search; false if there is none. */
   protected endSearch(): boolean {
     return this.#search?.clear() ?? false;

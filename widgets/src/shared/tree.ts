@@ -199,13 +199,4 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
     this.rows[k]?.focus({ preventScroll: true });
     this.reveal(this.rows[k]);
   }
-
-  /** Scroll the pane, never the page. */
-  protected reveal(row: HTMLElement | undefined): void {
-    if (!row || row.hidden) return;
-    const { scrollTop, clientHeight } = this.body;
-    const [top, bottom] = [row.offsetTop, row.offsetTop + row.offsetHeight];
-    if (top < scrollTop) this.body.scrollTop = top - 8;
-    else if (bottom > scrollTop + clientHeight) this.body.scrollTop = bottom - clientHeight + 8;
-  }
 }

@@ -19,6 +19,7 @@ const PARTS: readonly [Amount["part"], string][] = [
   ["needed", "="],
   ["process", ""],
 ];
+const HEAD = 40; // pixels of the heads, which stay visible
 const PLACE = { xla: "XLA's buffer", interpreter: "store" } as const;
 
 export class StoresPane extends Panel<StoresView | null> {
@@ -87,7 +88,10 @@ export class StoresPane extends Panel<StoresView | null> {
       this.#rows[k]!.classList.toggle("trl-selected", marked);
       this.#rows[k]!.setAttribute("aria-selected", String(marked));
     });
-    this.#reveal(this.#rows.find((row) => row.classList.contains("trl-selected")));
+    this.reveal(
+      this.#rows.find((row) => row.classList.contains("trl-selected")),
+      HEAD,
+    );
   }
 
   override picture(): string | null {
@@ -155,14 +159,6 @@ export class StoresPane extends Panel<StoresView | null> {
         ? this.#tensor(tensor, false)
         : other.name;
     return html("div", {}, html("span", {}, `${other.how} `, who), reason(other.why));
-  }
-
-  /** Scroll the pane, never the page. */
-  #reveal(row: HTMLElement | undefined): void {
-    if (!row) return;
-    const { scrollTop, clientHeight } = this.body;
-    const [top, bottom] = [row.offsetTop, row.offsetTop + row.offsetHeight];
-    if (top < scrollTop || bottom > scrollTop + clientHeight) this.body.scrollTop = top - 40;
   }
 }
 
