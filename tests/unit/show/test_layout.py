@@ -14,8 +14,7 @@ import pytest
 
 from timerl_nb.base.errors import DrawingError
 from timerl_nb.base.graphviz_text import Dot
-from timerl_nb.show import layout_svg
-from timerl_nb.show import offline_rendering
+from timerl_nb.show import layout_svg, offline_rendering
 from timerl_nb.show.graph.graph_layout import LayoutTimeout
 from timerl_nb.show.offline_rendering import Context
 
