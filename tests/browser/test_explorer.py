@@ -138,7 +138,7 @@ def test_what_is_selected_in_one_view_is_marked_in_all(watched: Watched, lab: La
     expect(page.locator(".trl-step")).to_contain_text("steps:")
     page.locator('[aria-label="next step"]').click()
     expect(page.locator(".trl-step")).to_contain_text("1/")
-    expect(page.locator(".trl-diff > .trl-was").first).to_have_text(re.compile(r"^− %\d+ = "))
+    expect(page.locator(".trl-diff > .trl-was").first).to_have_text(re.compile(r"^- %\d+ = "))
     expect(page.locator(".trl-explorer")).to_contain_text("<img src=x")  # a name, as text
     picture(page, "explorer_light")
     assert_clean(watched)

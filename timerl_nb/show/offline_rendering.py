@@ -1,6 +1,6 @@
 """Rendering without a browser: runs the widgets' drawing code and Graphviz in an embedded V8.
 
-The drawing program is built from `widgets/src/offpage.ts` by `widgets/bundle.py`, and ships with the package.
+The drawing program is built from `widgets/src/offline_rendering.ts` by `widgets/bundle.py`, and ships with the package.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ try:
 except ImportError:  # on Windows
     resource = None
 
-PROGRAM = Path(__file__).parent / "static/offpage.js"
+PROGRAM = Path(__file__).parent / "static/offline_rendering.js"
 SECONDS = 60.0  # far more than any drawing takes
 
 
@@ -55,7 +55,7 @@ def draw_text(text: str) -> str:
 def arrange_pictures(rows: Sequence[Sequence[tuple[str, str]]]) -> str:
     """Arrange rows of pictures with titles as one picture."""
     return call(
-        "arranged", [[{"title": title, "picture": one} for title, one in row] for row in rows]
+        "arrange", [[{"title": title, "picture": one} for title, one in row] for row in rows]
     )
 
 

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { draw } from "../src/draw/draw";
-import { INK, themed, unthemed } from "../src/draw/looks";
-import { shape, titled, written } from "../src/draw/shapes";
-import { arranged, told } from "../src/draw/sheet";
+import { INK, addTheme, removeTheme } from "../src/draw/theme_colours";
+import { shape, addTitle, writeShape } from "../src/draw/shapes";
+import { arrange, drawText } from "../src/draw/sheet";
 import { runIn, runText } from "../src/draw/whole_run";
 import type { Stretch, WholeRun } from "../src/models";
 import { counts, ticks } from "../src/shared/plot";
@@ -19,8 +19,8 @@ test("ticks are round", () => {
 test("any drawn text is escaped", () => {
   const one = shape("text", { x: 1 / 3, class: undefined, fill: INK, id: `"<&>` }, "<b>\u0000&");
   const text = '<text x="0.33" fill="#222222" id="&quot;&lt;&amp;&gt;">&lt;b&gt;\ufffd&amp;</text>';
-  assert.equal(written(one), text);
-  assert.equal(written(titled(shape("path"), "a<b")), "<path><title>a&lt;b</title></path>");
+  assert.equal(writeShape(one), text);
+  assert.equal(writeShape(addTitle(shape("path"), "a<b")), "<path><title>a&lt;b</title></path>");
 });
 
 test("a view without a drawing becomes its first lines of text", () => {
@@ -31,8 +31,8 @@ test("a view without a drawing becomes its first lines of text", () => {
 });
 
 test("pictures in rows keep their sizes, and have one theme", () => {
-  const [a, b] = [told("a", 9), told("b\nb", 9)];
-  const graph = themed('<svg width="30pt" height="12pt" viewBox="0 0 30 12"></svg>');
+  const [a, b] = [drawText("a", 9), drawText("b\nb", 9)];
+  const graph = addTheme('<svg width="30pt" height="12pt" viewBox="0 0 30 12"></svg>');
   const declared = `<?xml version="1.0"?>\n${graph}`; // as other programs write them
   const rows = [
     [
@@ -41,7 +41,7 @@ test("pictures in rows keep their sizes, and have one theme", () => {
     ],
     [{ title: "", picture: declared }],
   ];
-  const whole = arranged(rows);
+  const whole = arrange(rows);
   assert.equal(whole.split("<style>").length, 2);
   assert.equal(whole.split("<svg").length, 5);
   assert.match(whole, /first &lt;/);
@@ -50,7 +50,7 @@ test("pictures in rows keep their sizes, and have one theme", () => {
     Number(new RegExp(` ${name}="(\\d+)`).exec(text)![1]);
   assert.equal(size(whole, "width"), size(a, "width") + size(b, "width") + 3 * 12);
   assert.equal(size(whole, "height"), 22 + size(b, "height") + 16 + 3 * 12);
-  assert.equal(unthemed(graph), '<svg width="30pt" height="12pt" viewBox="0 0 30 12"></svg>');
+  assert.equal(removeTheme(graph), '<svg width="30pt" height="12pt" viewBox="0 0 30 12"></svg>');
 });
 
 const stretch = (first: number, last: number, bytes: number[], turns = 0, more = 0): Stretch => {
@@ -67,7 +67,7 @@ test("repeated turns become a labelled break, and the drawing fits its box", () 
     last: 9020,
   };
   const box = { left: 50, top: 10, width: 400, height: 40 };
-  const text = written(shape("g", {}, ...runIn(run, box, 100)));
+  const text = writeShape(shape("g", {}, ...runIn(run, box, 100)));
   assert.equal(text.match(/trl-run-area/g)!.length, 3);
   assert.equal(text.match(/trl-break/g)!.length, 1);
   assert.match(text, />× 900 turns<\/text>/);
@@ -84,5 +84,5 @@ test("repeated turns become a labelled break, and the drawing fits its box", () 
     "live bytes of the whole run, 9,020 executed points; × 900 turns, drawn once",
   );
   const whole = { ...run, stretches: [stretch(0, 9020, [1, 2])] };
-  assert.doesNotMatch(written(shape("g", {}, ...runIn(whole, box, 2))), /trl-break/);
+  assert.doesNotMatch(writeShape(shape("g", {}, ...runIn(whole, box, 2))), /trl-break/);
 });

@@ -196,7 +196,7 @@ import timerl_nb as trl
 from timerl_nb.show import offline_rendering
 resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30))
 try:
-    offline_rendering.call("arranged", [])
+    offline_rendering.call("arrange", [])
 except trl.errors.DrawingError as error:
     print(error)
 """

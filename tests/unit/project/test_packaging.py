@@ -85,7 +85,7 @@ def test_a_wheel_is_built_with_pinned_tools_and_carries_its_licences(tmp_path: P
     assert {
         "timerl_command/__init__.py",
         "timerl_nb/py.typed",
-        "timerl_nb/show/static/offpage.js",
+        "timerl_nb/show/static/offline_rendering.js",
         "timerl_nb/datasets/files/README.md",
         "timerl_nb/datasets/files/published/timerl.csv",
         "timerl_nb/datasets/files/streams/ant.stream.gz",
@@ -109,7 +109,7 @@ def test_notices_name_what_is_bundled() -> None:
     packages = json.loads((ROOT / "widgets/package.json").read_text())["dependencies"]
     for name, version in packages.items():
         assert re.search(rf"\| {name} \| {re.escape(version)} \|", notices, re.IGNORECASE), name
-    offpage = (ROOT / "timerl_nb/show/static/offpage.js").read_text(errors="replace")
+    program = (ROOT / "timerl_nb/show/static/offline_rendering.js").read_text(errors="replace")
     (version,) = re.findall(r"\| Graphviz \| ([\d.]+) \|", notices)
-    assert f"{version}\\0" in offpage  # as reported by the compiled program
+    assert f"{version}\\0" in program  # as reported by the compiled program
     assert "Apache License" in (ROOT / "LICENSE").read_text()

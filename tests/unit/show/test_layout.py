@@ -14,8 +14,7 @@ import pytest
 
 from timerl_nb.base.errors import DrawingError
 from timerl_nb.base.graphviz_text import Dot
-from timerl_nb.show import layout_svg
-from timerl_nb.show import offline_rendering as offpage
+from timerl_nb.show import layout_svg, offline_rendering
 from timerl_nb.show.graph.graph_layout import LayoutTimeout
 from timerl_nb.show.offline_rendering import Context
 
@@ -63,7 +62,7 @@ def test_what_is_no_graph_is_an_error() -> None:
 
 
 def test_an_unbuilt_program_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(offpage, "PROGRAM", tmp_path / "offpage.js")
+    monkeypatch.setattr(offline_rendering, "PROGRAM", tmp_path / "offline_rendering.js")
     with pytest.raises(DrawingError, match="python widgets/bundle.py"):
         Context().call("layout", ("digraph {}",), 1)
 

@@ -4,7 +4,7 @@ import { type Row, rowsOf } from "../draw/comparison";
 import { draw } from "../draw/draw";
 import { GraphPane, type GraphModel } from "../graph/graph";
 import { Instants } from "../shared/instants";
-import { html, row, table } from "../shared/markup";
+import { button, html, row, table } from "../shared/markup";
 import { MemoryPane } from "../memory/memory";
 import type { Message, Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
@@ -44,10 +44,9 @@ export class ComparePane extends Panel<ComparisonView | null> {
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "compare", "Comparison", css);
-    const close = html("button", { class: "trl-quiet" }, "close");
-    close.addEventListener("click", () => send({ kind: "compare", close: true }));
     this.offerPictures();
-    this.tools.append(close);
+    const close = () => send({ kind: "compare", close: true });
+    this.tools.append(button("close", close, { class: "trl-quiet" }));
     const nests = html("details", {}, this.#nests, this.#loops);
     for (const [one, event] of [
       [this.#graphs, "toggle"],
@@ -70,7 +69,7 @@ export class ComparePane extends Panel<ComparisonView | null> {
       this.#clear();
       return;
     }
-    if (!this.#columns.length) this.#columns = this.#made();
+    if (!this.#columns.length) this.#columns = this.#createColumns();
     const { axes } = model;
     this.#columns.forEach(({ title, space, memory }, k) => {
       const instants = new Instants(model.spaces[k]!);
@@ -174,7 +173,7 @@ export class ComparePane extends Panel<ComparisonView | null> {
   }
 
   /** The columns of both programs; they share the instant. */
-  #made(): Column[] {
+  #createColumns(): Column[] {
     const selections = [new Selection(), new Selection()];
     return selections.map((own) => {
       own.subscribe((change) => {
@@ -195,4 +194,4 @@ export class ComparePane extends Panel<ComparisonView | null> {
   }
 }
 
-const SIGNS: Record<string, string> = { "+": "trl-plus", "-": "trl-minus", " ": "trl-both" };
+const SIGNS: Record<string, string> = { "+": "trl-became", "-": "trl-was" };

@@ -1,8 +1,17 @@
 // Line charts in a grid, for runs and sweeps.
 import type { Numbers } from "../shared/buffers";
 import type { RunView, SweepView } from "../models";
-import { axes, type Box, bytes, colour, counts, Scale, ticks } from "../shared/plot";
-import { SOFT } from "./looks";
+import {
+  axes,
+  type Box,
+  formatPercent,
+  formatBytes,
+  colour,
+  counts,
+  Scale,
+  ticks,
+} from "../shared/plot";
+import { SOFT } from "./theme_colours";
 import { page, text } from "./sheet";
 import { type Shape, shape } from "./shapes";
 
@@ -91,7 +100,7 @@ export function chartIn(box: Box, chart: Chart): { scale: Scale; shapes: Shape[]
   };
   const y = {
     label: "",
-    ticks: ticks(low, high, 4, format === bytes ? 1024 : 10),
+    ticks: ticks(low, high, 4, format === formatBytes ? 1024 : 10),
     format: format ?? ((value: number) => String(Number(value.toPrecision(6)))),
   };
   const { left, top, width, height } = box;
@@ -102,11 +111,15 @@ export function chartIn(box: Box, chart: Chart): { scale: Scale; shapes: Shape[]
     const look = strokeOf(k, line);
     const runs = segments(points[k]!).map((run) => run.map(place));
     const shapes = runs.map((run) =>
-      shape("polyline", { points: joined(run), fill: "none", ...look }),
+      shape("polyline", { points: joinPoints(run), fill: "none", ...look }),
     );
     const areas = runs.map((run) => {
       const foot = [run.at(-1)!, run[0]!].map(([x]) => [x, height] as const);
-      const area = { points: joined([...run, ...foot]), fill: look.stroke, "fill-opacity": 0.19 };
+      const area = {
+        points: joinPoints([...run, ...foot]),
+        fill: look.stroke,
+        "fill-opacity": 0.19,
+      };
       return shape("polygon", area);
     });
     const marked = titles
@@ -144,12 +157,12 @@ function segments(points: readonly Point[]): Point[][] {
   return found.filter((run) => run.length);
 }
 
-function joined(points: readonly Point[]): string {
+function joinPoints(points: readonly Point[]): string {
   return points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ");
 }
 
 /** A chart of a grid, with its title and legend. */
-function placed(place: number, columns: number, chart: TitledChart): Shape[] {
+function drawCell(place: number, columns: number, chart: TitledChart): Shape[] {
   const [row, column] = [Math.floor(place / columns), place % columns];
   const [from, upper] = [column * WIDE, row * (HIGH + 40)];
   const box = { left: from + 66, top: upper + 26, width: WIDE - 84, height: HIGH - 46 };
@@ -171,28 +184,27 @@ function grid(charts: readonly TitledChart[], said: string, columns = charts.len
   const high = Math.ceil(charts.length / columns) * (HIGH + 40);
   const end = said ? [text(12, high + 8, said, { "font-size": 11 })] : [];
   const wide = Math.max(WIDE * columns + 24, 24 + 6.3 * said.length);
-  const drawn = charts.flatMap((one, k) => placed(k, columns, one));
+  const drawn = charts.flatMap((one, k) => drawCell(k, columns, one));
   return page(wide, high + (said ? 20 : 0), said, [...drawn, ...end]);
 }
 
-const percent = (value: number) => `${(value * 100).toFixed(0)} %`;
+/** The curves of a run, followed by those of earlier runs with the same names, paler. */
+export function curvesOf({ frame, earlier }: RunView): Line[] {
+  const own = Object.entries(frame.curves);
+  const names = own.map(([name]) => name);
+  const before = earlier.flatMap((run) =>
+    Object.entries(run.curves)
+      .filter(([name]) => names.includes(name))
+      .map(([name, { at, values }]) => {
+        return { name: `${name}, ${run.name}`, at, values, as: names.indexOf(name) };
+      }),
+  );
+  return [...own.map(([name, { at, values }]) => ({ name, at, values })), ...before];
+}
 
 /** Charts of a run: learning curves, live bytes against the prediction or memory over time, and utilisation. */
 export function run(view: RunView, said: string): Shape {
-  const { frame, held, load, predicted_peak, earlier } = view;
-  const names = Object.keys(frame.curves);
-  const before = earlier.flatMap((run) =>
-    Object.entries(run.curves).flatMap(([name, { at, values }]) =>
-      names.includes(name)
-        ? [{ name: `${name}, ${run.name}`, at, values, as: names.indexOf(name) }]
-        : [],
-    ),
-  );
-  const curves = Object.entries(frame.curves).map(([name, { at, values }]) => ({
-    name,
-    at,
-    values,
-  }));
+  const { held, load, predicted_peak } = view;
   const { at } = load;
   const taken = [
     { name: "planned peak", at, values: Array.from(at, () => predicted_peak) },
@@ -203,7 +215,7 @@ export function run(view: RunView, said: string): Shape {
     title: "memory",
     across: "s",
     lines: taken,
-    format: bytes,
+    format: formatBytes,
     least: 1,
   };
   const part = held ? (held.last - held.first) / Math.max(held.bytes.length, 1) : 0;
@@ -215,16 +227,16 @@ export function run(view: RunView, said: string): Shape {
       { name: "predicted", at: instants, values: held.predicted },
       { name: "measured", at: instants, values: held.bytes },
     ],
-    format: bytes,
+    format: formatBytes,
     least: 1,
   };
   const lines = [
     { name: "kernels", at, values: load.busy },
     { name: "host cores", at, values: load.host },
   ];
-  const busy = { title: "utilization", across: "s", lines, format: percent, least: 1 };
+  const busy = { title: "utilization", across: "s", lines, format: formatPercent, least: 1 };
   return grid(
-    [{ title: "outputs", across: "turn", lines: [...curves, ...before] }, live ?? memory, busy],
+    [{ title: "outputs", across: "turn", lines: curvesOf(view) }, live ?? memory, busy],
     said,
   );
 }
@@ -245,7 +257,7 @@ export function sweep({ points, argument, charts }: SweepView, said = "", column
   };
   const drawn = charts.map(({ title, is_bytes, values }): TitledChart => {
     const lines = [{ name: "", at, values: values.map((value) => value ?? undefined), titles }];
-    return { ...shown, title, lines, format: is_bytes ? bytes : undefined };
+    return { ...shown, title, lines, format: is_bytes ? formatBytes : undefined };
   });
   return grid(drawn, said, columns);
 }

@@ -1,9 +1,9 @@
 // Two programs next to each other on common axes, with their differences.
 import type { ComparisonView } from "../models";
-import { bytes, seconds, counted } from "../shared/plot";
-import { shown } from "../shared/values";
+import { formatBytes, formatSeconds, formatCount } from "../shared/plot";
+import { formatOption } from "../shared/option_values";
 import { memory } from "./memory";
-import { arranged, told } from "./sheet";
+import { arrange, drawText } from "./sheet";
 import { space } from "./space";
 
 type Pair<T> = [T, T];
@@ -34,11 +34,11 @@ export function comparison(view: ComparisonView): string {
   const loops = view.loops.map(({ sign, text }) => `${sign} ${text}`);
   const differ = [line("", titles), ...rows.map(({ name, texts }) => line(name, texts))];
   const text = [...differ, "", "loop nests:", ...loops].join("\n");
-  return arranged([spaces, held, [{ title: "", picture: told(text, 120) }]]);
+  return arrange([spaces, held, [{ title: "", picture: drawText(text, 120) }]]);
 }
 
 function plain(value: unknown): string {
-  return typeof value === "object" ? shown(value) : String(value);
+  return typeof value === "object" ? formatOption(value) : String(value);
 }
 
 /** All differences, and the peaks. */
@@ -48,22 +48,24 @@ export function rowsOf(model: ComparisonView): Row[] {
     const texts = pair.map((value) => (value === null ? "–" : text(value))) as Pair<string>;
     rows.push({ group, name, texts });
   };
-  add("memory", "predicted peak", model.peak, bytes);
+  add("memory", "predicted peak", model.peak, formatBytes);
   const ways = model.memories.map((memory) =>
     Object.keys(memory.saved_by).join(", "),
   ) as Pair<string>;
   if (ways[0] !== ways[1]) add("memory", "memory saved by", ways, (text) => text || "nothing");
-  if (model.host_peak.some((n) => n > 0)) add("memory", "host peak", model.host_peak, bytes);
+  if (model.host_peak.some((n) => n > 0)) add("memory", "host peak", model.host_peak, formatBytes);
   for (const { name, values } of model.options) add("options", name, values, plain);
   for (const { name, values } of model.bounds) add("bounds", name, values, String);
   for (const { name, operations, outputs } of model.kernels) {
     const both = operations.map((n, k) =>
-      n === null ? null : `${counted(n, "operation")}, ${counted(outputs[k]!, "output")}`,
+      n === null ? null : `${formatCount(n, "operation")}, ${formatCount(outputs[k]!, "output")}`,
     );
     add("kernels", `kernel ${name}`, both as Pair<string | null>, String);
   }
   for (const { name, kinds, bytes: sizes } of model.stores) {
-    const both = kinds.map((kind, k) => (kind === null ? null : `${kind}, ${bytes(sizes[k]!)}`));
+    const both = kinds.map((kind, k) =>
+      kind === null ? null : `${kind}, ${formatBytes(sizes[k]!)}`,
+    );
     add("stores", `store ${name}`, both as Pair<string | null>, String);
   }
   for (const { stage, kind, counts } of model.operations) {
@@ -72,6 +74,6 @@ export function rowsOf(model: ComparisonView): Row[] {
   const total = ([0, 1] as const).map((k) =>
     model.seconds.reduce((sum, { seconds: pair }) => sum + (pair[k] ?? 0), 0),
   );
-  add("time", "compiled in", total as Pair<number>, seconds);
+  add("time", "compiled in", total as Pair<number>, formatSeconds);
   return rows;
 }

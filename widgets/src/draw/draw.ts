@@ -20,7 +20,7 @@ import { memory } from "./memory";
 import { nest } from "./nest";
 import { pipeline } from "./pipeline";
 import { scope } from "./scope";
-import { saved, told } from "./sheet";
+import { exportPicture, drawText } from "./sheet";
 import { space } from "./space";
 import { streams } from "./streams";
 import { values } from "./values";
@@ -56,18 +56,18 @@ export function draw(view: Drawable | { view: "text" }, said: string, most = 120
     case "pipeline":
       return pipeline(view);
     case "run":
-      return saved(run(view, said));
+      return exportPicture(run(view, said));
     case "scope":
       return scope(view);
     case "streams":
       return streams(view);
     case "sweep":
-      return saved(sweep(view, view.told));
+      return exportPicture(sweep(view, view.told));
     case "values":
-      return saved(values(view));
+      return exportPicture(values(view));
     case "ways":
       return ways(view);
     default:
-      return told(said, most);
+      return drawText(said, most);
   }
 }

@@ -1,17 +1,24 @@
 // Launch timeline: a row for each kernel, a bar for each launch, as long as the launch takes.
 import type { LaunchRow, LaunchView } from "../models";
-import { place } from "../shared/instants";
-import { axes, type Box, counted, counts, Scale, ticks, duration } from "../shared/plot";
+import { about, place } from "../shared/instants";
+import {
+  axes,
+  type Box,
+  formatCount,
+  counts,
+  Scale,
+  formatSeconds,
+  timeAxis,
+} from "../shared/plot";
 import type { Range } from "../shared/selection";
-import { PAPER, SOFT } from "./looks";
-import { sheet, text, told } from "./sheet";
-import { type Shape, shape, titled } from "./shapes";
+import { PAPER, SOFT } from "./theme_colours";
+import { sheet, short, text, TINY_GLYPH, drawText } from "./sheet";
+import { type Shape, shape, addTitle } from "./shapes";
 
 /** Height of a row in pixels. */
 export const ROW = 14;
 const GAP = 3; // pixels between rows
 const APART = 6; // mean width of bars in pixels from which they are outlined
-const GLYPH = 5.6; // pixels of a character, at most
 
 /** The horizontal axis: elapsed time, or the order of the launches, like the axes of the other panes. */
 export type By = "time" | "order";
@@ -90,14 +97,12 @@ export function launchesIn(
   const x =
     by === "order"
       ? { label: "time: executed points, in order", ticks: counts(...ends, 8) }
-      : { label: `time, ${view.how}`, ticks: ticks(...ends, 6), format: short(ends[1] - ends[0]) };
+      : timeAxis(...ends, 1e9, `time, ${view.how}`);
   const names = view.rows.map((row, k) => {
-    const most = Math.floor((box.left - 6) / GLYPH);
-    const { name } = row;
-    const said = name.length > most ? `${name.slice(0, most - 1)}…` : name;
+    const said = short(row.name, box.left - 6, TINY_GLYPH);
     const y = scale.py(k + 0.5) + 3.5;
     const look = { x: box.left - 5, y, "text-anchor": "end", "font-size": 10, fill: SOFT };
-    return titled(shape("text", look, said), name);
+    return addTitle(shape("text", look, said), row.name);
   });
   return {
     scale,
@@ -149,28 +154,24 @@ function bars(row: LaunchRow, k: number, axis: LaunchAxis, scale: Scale, range: 
 
 /** `1.2 ms each`. */
 export function each({ seconds }: LaunchRow): string {
-  return seconds === null ? "not measured" : `${duration(1e9 * seconds)} each`;
-}
-
-/** Times in the unit of a duration. */
-function short(long: number): (value: number) => string {
-  const [unit, scale] = long >= 1 ? ["s", 1] : long >= 1e-3 ? ["ms", 1e3] : ["µs", 1e6];
-  return (value) => `${Number((value * (scale as number)).toPrecision(6))} ${unit}`;
+  return seconds === null ? "not measured" : `${formatSeconds(seconds)} each`;
 }
 
 /** The view as a picture. */
 export function launches(view: LaunchView): string {
   const { turn, rows, how } = view;
-  if (turn.problem) return told(turn.problem, 1000);
+  if (turn.problem) return drawText(turn.problem, 1000);
   const box = { left: 110, top: 34, width: 490, height: ROW * Math.max(rows.length, 1) };
   const drawn = launchesIn(view, box, "time");
   const bars = drawn.bars.map((one, k) => {
     const { name, launches } = rows[k]!;
-    return titled(one, `${name}: ${counted(launches, "launch", "launches")}, ${each(rows[k]!)}`);
+    return addTitle(
+      one,
+      `${name}: ${formatCount(launches, "launch", "launches")}, ${each(rows[k]!)}`,
+    );
   });
-  const fixed = Object.entries(turn.fixed).map(([name, value]) => `${name} = ${value}`);
-  const where = fixed.length ? `, at ${fixed.join(", ")}` : "";
-  const head = `${counted(turn.count, "launch", "launches")}, time ${how}${where}`;
+  const count = formatCount(turn.count, "launch", "launches");
+  const head = [count, `time ${how}`, about(turn)].filter(Boolean).join(", ");
   const title = text(box.left, 18, head, { "font-size": 11, fill: SOFT });
   return sheet(620, box.top + box.height + 40, "launches", [title, ...drawn.axes, ...bars]);
 }

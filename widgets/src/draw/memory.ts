@@ -1,11 +1,11 @@
 // Predicted live bytes over time, stacked by tensor, with the peak, the budget, and transfers.
 import type { HeldTensor, MemoryView, TurnBytes, WholeRun } from "../models";
-import { place } from "../shared/instants";
-import { axes, type Box, bytes, counted, counts, Scale, ticks } from "../shared/plot";
+import { about, place } from "../shared/instants";
+import { axes, type Box, formatBytes, formatCount, counts, Scale, ticks } from "../shared/plot";
 import type { Range } from "../shared/selection";
-import { INK, LIMIT, SOFT } from "./looks";
-import { sheet, text, told } from "./sheet";
-import { type Shape, shape, titled } from "./shapes";
+import { INK, LIMIT, SOFT } from "./theme_colours";
+import { sheet, text, drawText } from "./sheet";
+import { type Shape, shape, addTitle } from "./shapes";
 import { runIn } from "./whole_run";
 
 /** One layer of the stack: a tensor, or the sum of the small ones. */
@@ -67,7 +67,12 @@ export function layersOf(model: MemoryView): Layer[] {
     at: sum([one]),
   }));
   if (rest.length) {
-    found.push({ name: counted(rest.length, "other"), fill: REST, tensor: null, at: sum(rest) });
+    found.push({
+      name: formatCount(rest.length, "other"),
+      fill: REST,
+      tensor: null,
+      at: sum(rest),
+    });
   }
   if (model.gathered.some((value) => value > 0)) {
     const at = (k: number) => model.gathered[k]!;
@@ -101,7 +106,7 @@ export function memoryIn(
     return shape("path", look);
   });
   const x = { label: "time: executed points, in order", ticks: counts(...range, 8) };
-  const y = { label: "live", ticks: ticks(0, top, 4, 1024), format: bytes };
+  const y = { label: "live", ticks: ticks(0, top, 4, 1024), format: formatBytes };
   const over = [...traced(scale, measured), axes(scale, x, y), ...limits(scale, model)];
   return { scale, areas, over: [...over, ...moves(scale, model)] };
 }
@@ -119,7 +124,7 @@ function traced(scale: Scale, over: TurnBytes | null): Shape[] {
     end = to;
   });
   const path = shape("path", { class: "trl-measured", d, fill: "none", stroke: INK });
-  return [titled(path, `measured in turn ${over.turn}`)];
+  return [addTitle(path, `measured in turn ${over.turn}`)];
 }
 
 function area(
@@ -160,11 +165,11 @@ function limits(scale: Scale, { program_peak: peak, budget, saved_by }: MemoryVi
       shape("text", { ...at, y: y - 4, "font-size": 10, fill: look.stroke }, said),
     );
   };
-  const said = [`planned peak ${bytes(peak.bytes)}`, ...Object.keys(saved_by)].join(", ");
+  const said = [`planned peak ${formatBytes(peak.bytes)}`, ...Object.keys(saved_by)].join(", ");
   const found = [line(peak.bytes, "peak", said, { stroke: LIMIT, "stroke-dasharray": "4 3" })];
   if (budget !== null && budget <= scale.y[1]) {
     const look = { stroke: INK, "stroke-dasharray": "8 3" };
-    found.push(line(budget, "budget", `budget ${bytes(budget)}`, look));
+    found.push(line(budget, "budget", `budget ${formatBytes(budget)}`, look));
   }
   return found;
 }
@@ -228,7 +233,7 @@ export function memory(
   measured: TurnBytes | null = null,
 ): string {
   const { turn } = model;
-  if (turn.problem) return told(turn.problem, 1000);
+  if (turn.problem) return drawText(turn.problem, 1000);
   const layers = layersOf(model);
   const down = model.run ? OVERVIEW : 0;
   const box = { left: 70, top: 34 + down, width: 530, height: 230 };
@@ -239,21 +244,13 @@ export function memory(
     if (!tensor) for (let n = 0; n < model.bytes.length; n++) largest = Math.max(largest, at(n));
     return [
       shape("rect", { x: 70, y: y - 10, width: 12, height: 12, fill }),
-      text(88, y, `${name}: at most ${bytes(largest)}`),
+      text(88, y, `${name}: at most ${formatBytes(largest)}`),
     ];
   });
-  const fixed = Object.entries(turn.fixed).map(([name, value]) => `${name} = ${value}`);
-  const note = fixed.length
-    ? [
-        text(598, 14 + down, `at ${fixed.join(", ")}`, {
-          "text-anchor": "end",
-          "font-size": 10,
-          fill: SOFT,
-        }),
-      ]
-    : [];
+  const small = { "text-anchor": "end", "font-size": 10, fill: SOFT };
+  const note = text(598, 14 + down, about(turn), small);
   const height = 330 + down + 18 * layers.length;
   const run = model.run ? overview(model, model.run, 70, 530) : [];
-  const named = areas.map((one, k) => titled(one, layers[k]!.name));
-  return sheet(620, height, "predicted memory", [...run, ...named, ...over, ...note, ...legend]);
+  const named = areas.map((one, k) => addTitle(one, layers[k]!.name));
+  return sheet(620, height, "predicted memory", [...run, ...named, ...over, note, ...legend]);
 }

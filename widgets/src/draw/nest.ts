@@ -1,6 +1,6 @@
 // The loop nest as highlighted code.
 import type { LoopView } from "../models";
-import { INK, LINE, MOVED, STRONG } from "./looks";
+import { INK, LINE, MOVED, STRONG } from "./theme_colours";
 import { lines, rule, type Span } from "./sheet";
 import type { Shape } from "./shapes";
 

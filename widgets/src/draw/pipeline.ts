@@ -1,14 +1,14 @@
 // The stages of a compilation: a bar for the duration of each, with its result.
 import type { PipelineView, StageRow } from "../models";
-import { seconds, SERIES } from "../shared/plot";
-import { INK, SOFT } from "./looks";
+import { formatSeconds, SERIES } from "../shared/plot";
+import { INK, SOFT } from "./theme_colours";
 import { sheet, text } from "./sheet";
 import { shape } from "./shapes";
 
 /** The duration of a stage, or the reason that it did not run. */
 export function cost({ ran, known, is_on, seconds: s }: StageRow): string {
   if (known) return "reused";
-  if (ran) return seconds(s);
+  if (ran) return formatSeconds(s);
   return is_on ? "not needed" : "off";
 }
 

@@ -10,10 +10,10 @@ import type {
   Spans,
   StretchView,
 } from "../models";
-import { axisBelow, type Box, counted, duration, Scale, timeAxis } from "../shared/plot";
-import { INK, LIMIT, LINE, PAPER, SOFT } from "./looks";
+import { axisBelow, type Box, formatCount, formatDuration, Scale, timeAxis } from "../shared/plot";
+import { INK, LIMIT, LINE, PAPER, SOFT } from "./theme_colours";
 import { type Drawn, type Entry, ground, legend, sheet, short, text } from "./sheet";
-import { type Shape, shape, titled } from "./shapes";
+import { type Shape, shape, addTitle } from "./shapes";
 
 const ROW = 20; // pixels from bar to bar
 const BAR = 14;
@@ -49,7 +49,7 @@ export function percent(part: number, whole: number): string {
 /** Recorded time of all threads. */
 export function totalOf({ total, lanes }: ScopeView): string {
   return total
-    ? `${duration(total)} of ${counted(lanes.length, "thread")}`
+    ? `${formatDuration(total)} of ${formatCount(lanes.length, "thread")}`
     : "nothing was recorded";
 }
 
@@ -108,8 +108,8 @@ function bar(view: ScopeView, parts: readonly Part[], box: Box, whole: number): 
     const place = { left: x, top: box.top, width, height: box.height };
     x += width;
     const key = view.libraries.find(({ name }) => name === library)!;
-    const said = `${library}${BESIDE[used]}: ${duration(ns)}`;
-    return [titled(shape("g", {}, ...filled(key, place, used)), said)];
+    const said = `${library}${BESIDE[used]}: ${formatDuration(ns)}`;
+    return [addTitle(shape("g", {}, ...filled(key, place, used)), said)];
   });
 }
 
@@ -225,8 +225,8 @@ export function operationRows(view: ScopeView, keep: Filter, width: number, most
     const one = view.operations[sum.of]!;
     const top = k * ROW + 2;
     const box = { left: NAMES, top, width: (room * sum.ns) / longest, height: BAR };
-    const figures = `${duration(sum.ns)}  ${percent(sum.ns, total)}`;
-    const count = one.count ? `, ${counted(one.count, "time")}` : "";
+    const figures = `${formatDuration(sum.ns)}  ${percent(sum.ns, total)}`;
+    const count = one.count ? `, ${formatCount(one.count, "time")}` : "";
     const name = text(NAMES - 20, top + 11, short(nameOf(one), NAMES - 20), {
       "text-anchor": "end",
       "font-size": 11,
@@ -235,7 +235,7 @@ export function operationRows(view: ScopeView, keep: Filter, width: number, most
     const said = `${nameOf(one)}: ${figures}${count}`;
     const drawn = [
       ground(top - 2, width, ROW),
-      titled(name, said),
+      addTitle(name, said),
       ...(one.name ? [shape("rect", key)] : []),
       ...bar(view, sum.parts, box, sum.ns),
       behind(box.left + box.width + 6, top, figures),
@@ -263,7 +263,7 @@ export function processRows(view: ScopeView, width: number, most = Infinity): Dr
     const name = text(indent + 4, top + 11, short(called, left - indent - 12), {
       "font-size": 11,
     });
-    const figures = `${duration(sum?.ns ?? 0)}  ${counted(one.threads, "thread")}`;
+    const figures = `${formatDuration(sum?.ns ?? 0)}  ${formatCount(one.threads, "thread")}`;
     const open = one.end === null ? "; its end was not recorded" : "";
     const said = `process ${one.number}, started by ${one.parent}: ${one.command}${open}`;
     const edge = shape("line", {
@@ -276,7 +276,7 @@ export function processRows(view: ScopeView, width: number, most = Infinity): Dr
     });
     const drawn = [
       ground(top - 2, width, ROW),
-      titled(name, said),
+      addTitle(name, said),
       shape("rect", { x: left, y: top + BAR / 2, width: room, height: 1, fill: LINE }),
       ...bar(view, sum?.parts ?? [], box, sum?.ns ?? 0),
       edge,
@@ -483,7 +483,7 @@ export function laneName(view: ScopeView, lane: number): string {
 export function scope(view: ScopeView): string {
   const [width, left] = [780, 16];
   const shapes: Shape[] = [];
-  const head = `${totalOf(view)}, ${duration(view.end)} from begin to end`;
+  const head = `${totalOf(view)}, ${formatDuration(view.end)} from begin to end`;
   let y = 22;
   shapes.push(text(left, y, view.total ? head : "nothing was recorded", { "font-weight": 600 }));
   const keys = legend(keysOf(view), left + 2, (y += 12), width - 2 * left);
@@ -499,7 +499,7 @@ export function scope(view: ScopeView): string {
     y += 6;
   };
   const more = (count: number, noun: string, plural?: string) => {
-    if (count > 0) title(`and ${counted(count, noun, plural)} more`);
+    if (count > 0) title(`and ${formatCount(count, noun, plural)} more`);
   };
   if (view.processes.length > 1) {
     title("processes");

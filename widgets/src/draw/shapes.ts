@@ -18,7 +18,7 @@ export function shape(
 }
 
 /** A shape with a tooltip. */
-export function titled(one: Shape, title: string): Shape {
+export function addTitle(one: Shape, title: string): Shape {
   return { ...one, children: [shape("title", {}, title), ...one.children] };
 }
 
@@ -29,21 +29,23 @@ export function attribute(value: Attributes[string]): string | null {
 }
 
 /** A shape as text. Colours given by CSS variables of a page are replaced by their defaults. */
-export function written({ tag, attributes, children }: Shape): string {
+export function writeShape({ tag, attributes, children }: Shape): string {
   let text = `<${tag}`;
   for (const [name, given] of Object.entries(attributes)) {
     const rounded = typeof given === "number" ? Math.round(given * 100) / 100 : given;
     const value = attribute(rounded)?.replace(/^var\([^,]+, *([^)]+)\)$/, "$1");
-    if (value !== undefined) text += ` ${name}="${escaped(value)}"`;
+    if (value !== undefined) text += ` ${name}="${escapeText(value)}"`;
   }
   if (!children.length) return `${text}/>`;
-  const inside = children.map((one) => (typeof one === "string" ? escaped(one) : written(one)));
+  const inside = children.map((one) =>
+    typeof one === "string" ? escapeText(one) : writeShape(one),
+  );
   return `${text}>${inside.join("")}</${tag}>`;
 }
 
 const NAMED: Record<string, string> = { "<": "&lt;", ">": "&gt;", "&": "&amp;", '"': "&quot;" };
 
-function escaped(text: string): string {
+function escapeText(text: string): string {
   // characters that XML 1.0 cannot represent
   return text
     .replace(/[<>&"]/g, (one) => NAMED[one]!)

@@ -1,10 +1,11 @@
 // Pictures as text: shapes on a background, arranged pictures, and lines of text.
-import { INK, PAPER, themed, unthemed } from "./looks";
+import { INK, PAPER, addTheme, removeTheme } from "./theme_colours";
 import type { Box } from "../shared/plot";
-import { type Shape, shape, written } from "./shapes";
+import { type Shape, shape, writeShape } from "./shapes";
 
 const LINE = 17; // pixels of a line of text
 const GLYPH = 7.25; // pixels of a monospaced character
+export const TINY_GLYPH = 5.6; // pixels of a character in 10 pixels, at most
 export const SMALL_GLYPH = 6.2; // pixels of a character in 11 pixels, on average
 const MONO = "ui-monospace, Menlo, Consolas, monospace";
 
@@ -15,12 +16,12 @@ export function sheet(
   title: string,
   shapes: readonly Shape[],
 ): string {
-  return saved(page(width, height, title, shapes));
+  return exportPicture(page(width, height, title, shapes));
 }
 
 /** A shape as a separate picture. */
-export function saved(drawn: Shape): string {
-  return themed(written(drawn));
+export function exportPicture(drawn: Shape): string {
+  return addTheme(writeShape(drawn));
 }
 
 /** The same as a shape. */
@@ -137,7 +138,7 @@ export function rule(level: number, from: number, to: number, stroke: string): S
 }
 
 /** Lines of plain text, of which `most` are shown. */
-export function told(text: string, most = Infinity): string {
+export function drawText(text: string, most = Infinity): string {
   const all = text.split("\n");
   const more = `… and ${(all.length - most + 1).toLocaleString("en")} lines more`;
   const shown = all.length > most ? [...all.slice(0, most - 1), more] : all;
@@ -145,13 +146,13 @@ export function told(text: string, most = Infinity): string {
 }
 
 /** A picture with a line of text above it. */
-export interface Titled {
+export interface TitledPicture {
   readonly title: string;
   readonly picture: string;
 }
 
 /** Rows of pictures as one, each at its own size. */
-export function arranged(rows: readonly (readonly Titled[])[]): string {
+export function arrange(rows: readonly (readonly TitledPicture[])[]): string {
   const [gap, head] = [12, 22];
   const parts: string[] = [];
   let [wide, y] = [0, gap];
@@ -161,8 +162,8 @@ export function arranged(rows: readonly (readonly Titled[])[]): string {
     for (const { title, picture: given } of row) {
       const picture = given.slice(given.indexOf("<svg"));
       const [width, height] = sizes(picture);
-      if (title) parts.push(written(text(x, y + 14, title, { "font-weight": 600 })));
-      const inner = unthemed(picture);
+      if (title) parts.push(writeShape(text(x, y + 14, title, { "font-weight": 600 })));
+      const inner = removeTheme(picture);
       parts.push(inner.replace("<svg", `<svg x="${x}" y="${y + over}"`));
       x += width + gap;
       high = Math.max(high, height + over);
@@ -170,8 +171,8 @@ export function arranged(rows: readonly (readonly Titled[])[]): string {
     wide = Math.max(wide, x);
     y += high + gap;
   }
-  const [whole, end] = written(page(wide, y, "", [shape("g", {}, "|")])).split("<g>|</g>");
-  return themed(whole + parts.join("") + end);
+  const [whole, end] = writeShape(page(wide, y, "", [shape("g", {}, "|")])).split("<g>|</g>");
+  return addTheme(whole + parts.join("") + end);
 }
 
 /** Width and height of a picture in pixels. */

@@ -1,10 +1,11 @@
 // The iteration space: time on the x axis, one dimension on the y axis, a mark for every executed point of a
 // turn.
 import type { IterationSpaceView, Statement } from "../models";
+import { about } from "../shared/instants";
 import { axes, type Box, counts, mark, Scale } from "../shared/plot";
-import { sheet, text, told } from "./sheet";
+import { sheet, text, drawText } from "./sheet";
 import type { Range } from "../shared/selection";
-import { type Shape, shape, titled } from "./shapes";
+import { type Shape, shape, addTitle } from "./shapes";
 
 const NAMED = 16; // number of statements up to which the legend lists each
 
@@ -35,12 +36,12 @@ export function spaceIn(
   return {
     scale,
     axes: axes(scale, x, y),
-    marks: statements.map((one) => marked(one, scale)),
+    marks: statements.map((one) => drawMarks(one, scale)),
   };
 }
 
 /** A mark for each point; a mark for several points is a bar over them. */
-function marked(one: Statement, scale: Scale): Shape {
+function drawMarks(one: Statement, scale: Scale): Shape {
   const { width, height, top } = scale.box;
   const [, size] = scale.y;
   const [from, to] = scale.x;
@@ -70,24 +71,21 @@ function marked(one: Statement, scale: Scale): Shape {
 /** The view as a picture with a legend. */
 export function space(view: IterationSpaceView, said: string, least?: Extent): string {
   const { turn } = view;
-  if (turn.dim === null || turn.problem) return told(turn.problem || said, 1000);
+  if (turn.dim === null || turn.problem) return drawText(turn.problem || said, 1000);
   const drawn = spaceIn(
     view,
     { left: 52, top: 34, width: 490, height: 230 },
     least ?? { count: 0, size: 0 },
   );
-  const marks = drawn.marks.map((one, k) => titled(one, view.statements[k]!.name));
+  const marks = drawn.marks.map((one, k) => addTitle(one, view.statements[k]!.name));
   const legend = groups(view).flatMap(([title, one], k) => {
     const y = 322 + 18 * k;
     const key = shape("path", { d: mark(one.shape, 62, y - 4, 4), fill: one.colour });
     return [key, text(76, y, title)];
   });
-  const at = Object.entries(turn.fixed).map(([name, value]) => `${name} = ${value}`);
-  const where = at.length
-    ? [text(542, 14, `at ${at.join(", ")}`, { "text-anchor": "end", "font-size": 11 })]
-    : [];
+  const where = text(542, 14, about(turn), { "text-anchor": "end", "font-size": 11 });
   const height = 320 + 9 * legend.length;
-  return sheet(560, height, "iteration space", [drawn.axes, ...marks, ...where, ...legend]);
+  return sheet(560, height, "iteration space", [drawn.axes, ...marks, where, ...legend]);
 }
 
 /** The entries of the legend: each statement; or, if there are many, each region with a representative. */

@@ -1,9 +1,9 @@
 // Runs of a kernel stream: a track for each stream, with the slots of the window below, on a common time axis.
-import { axisBelow, type Box, colour, counted, Scale, timeAxis } from "../shared/plot";
+import { axisBelow, type Box, colour, formatCount, Scale, timeAxis } from "../shared/plot";
 import type { StreamLaunch, StreamRun, StreamView } from "../models";
-import { INK, LINE, PAPER, SOFT } from "./looks";
+import { INK, LINE, PAPER, SOFT } from "./theme_colours";
 import { type Drawn, type Entry, legend, sheet, short, text } from "./sheet";
-import { type Shape, shape, titled } from "./shapes";
+import { type Shape, shape, addTitle } from "./shapes";
 
 const LANE = 18; // pixels of a stream
 const SLOT = 9; // pixels of a slot
@@ -44,11 +44,11 @@ export function endsOf(run: StreamRun): Map<number, number> {
 }
 
 /** The title of a run: strategy, duration and utilisation. */
-export function headed(run: StreamRun): string {
+export function describeRun(run: StreamRun): string {
   const us = Math.round(run.us).toLocaleString("en");
   const window = run.size ? `, window ${run.size}` : "";
-  const more = run.left_out ? `, ${counted(run.left_out, "kernel")} not drawn` : "";
-  return `${run.how}: ${counted(run.streams, "stream")}${window}, ${us} µs, utilization ${run.utilization.toFixed(2)}${more}`;
+  const more = run.left_out ? `, ${formatCount(run.left_out, "kernel")} not drawn` : "";
+  return `${run.how}: ${formatCount(run.streams, "stream")}${window}, ${us} µs, utilization ${run.utilization.toFixed(2)}${more}`;
 }
 
 /** A kernel in words. */
@@ -92,7 +92,7 @@ function keysOf(names: readonly string[], fill: (name: string) => string): Entry
   const left = names.length - MOST_NAMES;
   return [
     ...names.slice(0, MOST_NAMES).map((name) => entry(name, { fill: fill(name) })),
-    ...(left > 0 ? [entry(`and ${counted(left, "name")} more`, { fill: "none" })] : []),
+    ...(left > 0 ? [entry(`and ${formatCount(left, "name")} more`, { fill: "none" })] : []),
     entry("pale: waits in the window", { fill: SOFT, "fill-opacity": 0.35 }),
     entry("outlined: selected", { fill: PAPER, stroke: INK }),
     entry("dashed: read by the selected", { fill: PAPER, stroke: INK, "stroke-dasharray": "2 1" }),
@@ -156,7 +156,7 @@ function one(
       "data-kernel": launch.kernel,
       class: "trl-kernel",
     });
-    return titled(found, textOf(launch));
+    return addTitle(found, textOf(launch));
   };
   const blocks = run.launches.flatMap((launch) => {
     const { lane, slot, entered, started, ended } = launch;
@@ -174,9 +174,8 @@ function one(
   }
   const clip = { x: left, y: first, width, height: end - first };
   const box: Box = { left, top: first, width, height: end - first };
-  const [begin, until] = scale.x.map((us) => us * NS) as [number, number];
-  const axis = axisBelow(new Scale(box, [begin, until], [0, 1]), timeAxis(begin, until));
-  const head = text(LEFT_MARGIN, top + 16, headed(run), { "font-weight": 600 });
+  const axis = axisBelow(new Scale(box, scale.x, [0, 1]), timeAxis(...scale.x, NS));
+  const head = text(LEFT_MARGIN, top + 16, describeRun(run), { "font-weight": 600 });
   const shapes = [head, ...named, ...grounds, shape("svg", clip, ...blocks), axis];
   return { shapes, height: end + AXIS };
 }

@@ -1,9 +1,9 @@
 // Heat maps of the values that a paused run holds.
 import type { HeatMap, HeatMapAxis, ValuesView } from "../models";
-import { counted } from "../shared/plot";
-import { LINE, SOFT } from "./looks";
+import { formatCount } from "../shared/plot";
+import { LINE, SOFT } from "./theme_colours";
 import { page, text } from "./sheet";
-import { type Shape, shape, titled } from "./shapes";
+import { type Shape, shape, addTitle } from "./shapes";
 
 const [LEFT, WIDE, HIGH] = [64, 300, 160]; // pixels: labels of rows, the most of the cells
 const [POSITIVE, NEGATIVE, NOT_FINITE] = ["#d55e00", "#0072b2", "#cc00cc"];
@@ -16,8 +16,8 @@ export function summary(map: HeatMap): string {
   const { least, most, nans, infinities } = map;
   const range = least === null || most === null ? [] : [`${short(least)} to ${short(most)}`];
   const odd = [
-    ...(nans ? [counted(nans, "NaN")] : []),
-    ...(infinities ? [counted(infinities, "infinite value")] : []),
+    ...(nans ? [formatCount(nans, "NaN")] : []),
+    ...(infinities ? [formatCount(infinities, "infinite value")] : []),
   ];
   return [map.dtype, ...range, ...odd].join(", ");
 }
@@ -68,7 +68,9 @@ function heatMap(map: HeatMap, top: number): { drawn: Shape[]; height: number } 
     const place = { x: LEFT + column * wide, y: over + row * high, width: wide, height: high };
     const cell = shape("rect", { ...place, ...look, "data-mark": MARKS[mark] || undefined });
     const where = [at(rows, row), at(columns, column)].filter(Boolean).join("; ");
-    drawn.push(titled(cell, `${where}${where && ": "}${mark ? MARKS[mark] : mean + short(value)}`));
+    drawn.push(
+      addTitle(cell, `${where}${where && ": "}${mark ? MARKS[mark] : mean + short(value)}`),
+    );
     if (mark && wide >= 16 && high >= 10) {
       const middle = { x: place.x + wide / 2, y: place.y + high / 2 + 3 };
       const look = { fill: "#ffffff", "font-size": 7, "text-anchor": "middle" };

@@ -1,9 +1,9 @@
 // Collection strategies as bars: speed with its spread, or the reason that a strategy does not apply.
 import type { WayRow, WaysView } from "../models";
-import { INK, LINE, PAPER, SOFT } from "./looks";
-import { counted } from "../shared/plot";
+import { INK, LINE, PAPER, SOFT } from "./theme_colours";
+import { formatCount } from "../shared/plot";
 import { type Drawn, ground, sheet, short, text } from "./sheet";
-import { type Shape, shape, titled } from "./shapes";
+import { type Shape, shape, addTitle } from "./shapes";
 
 const ROW = 34; // pixels of a row with a bar
 const BARE = 20; // pixels of a row without a bar
@@ -25,17 +25,17 @@ export function perSecond(steps: number): string {
 }
 
 const count = (n: number | null, one: string, many: string) =>
-  n === null ? [] : [counted(n, one, many)];
+  n === null ? [] : [formatCount(n, one, many)];
 
 /** The text after the name of a strategy. */
-export function told(row: WayRow): string {
+export function describeSpeed(row: WayRow): string {
   if (!row.speed) return row.why_not || "not measured";
   const { median, least, greatest } = row.speed;
   return `${perSecond(median)} steps/s (${perSecond(least)} to ${perSecond(greatest)})`;
 }
 
 /** The counted calls, launches and copies of a batch. */
-export function took(row: WayRow): string {
+export function describeBatch(row: WayRow): string {
   const { calls, launches, copies } = row;
   return [
     ...count(calls, "call", "calls"),
@@ -53,7 +53,7 @@ export function bars(view: WaysView, width: number): Drawn {
     const high = row.speed ? ROW : BARE;
     const drawn = [...bar(row, height, wide, wide / most, width), ground(height, width, high)];
     height += high;
-    return titled(shape("g", {}, ...drawn), took(row));
+    return addTitle(shape("g", {}, ...drawn), describeBatch(row));
   });
   return { shapes, height: height + 4 };
 }
@@ -62,7 +62,7 @@ function bar(row: WayRow, top: number, wide: number, scale: number, width: numbe
   const bold = row.is_chosen ? 600 : undefined;
   const mark = row.is_chosen ? "✓ " : "";
   const name = `${mark}${row.name}`;
-  const said = told(row);
+  const said = describeSpeed(row);
   const after = GLYPH * (name.length + 2);
   const room = Math.max(width - 2 * LEFT - after, 8 * GLYPH);
   const head = [
@@ -91,7 +91,7 @@ function bar(row: WayRow, top: number, wide: number, scale: number, width: numbe
 }
 
 /** Wrap words to lines of a maximal number of characters. */
-function wrapped(said: string, most: number): string[] {
+function wrapWords(said: string, most: number): string[] {
   const lines = [""];
   for (const word of said.split(" ")) {
     const last = lines.at(-1)!;
@@ -105,7 +105,7 @@ function wrapped(said: string, most: number): string[] {
 export function ways(view: WaysView, width = 640): string {
   const { shapes, height } = bars(view, width);
   const title = `${view.name}, N = ${view.envs.toLocaleString("en")}, K = ${view.steps.toLocaleString("en")}`;
-  const lines = wrapped(view.told, Math.floor((width - 2 * LEFT) / GLYPH));
+  const lines = wrapWords(view.told, Math.floor((width - 2 * LEFT) / GLYPH));
   const end = lines.map((line, k) => text(LEFT, 46 + height + 16 * k, line, { "font-size": 11 }));
   const head = text(LEFT, 20, title, { "font-weight": 600 });
   const moved = shape("g", { transform: "translate(0 30)" }, ...shapes);

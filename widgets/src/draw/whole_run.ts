@@ -1,10 +1,10 @@
 // Live bytes of a whole run: one period of repeated turns is drawn, followed by a break with their number.
 import type { Stretch, WholeRun } from "../models";
-import { type Box, bytes } from "../shared/plot";
-import { INK, LIMIT, PAPER, SOFT } from "./looks";
-import { type Shape, shape, titled } from "./shapes";
+import { type Box, formatBytes } from "../shared/plot";
+import { INK, LIMIT, PAPER, SOFT } from "./theme_colours";
+import { TINY_GLYPH } from "./sheet";
+import { type Shape, shape, addTitle } from "./shapes";
 
-const GLYPH = 5.6; // pixels of a character, at most
 const LEAST = 3; // minimal width of a segment in pixels
 
 /** Position of a segment in pixels. */
@@ -23,7 +23,7 @@ export function runText({ points, stretches }: WholeRun): string {
 
 /** A whole run in a box, with labels 12 pixels above and 16 below it; `top` bytes are as high as the box. */
 export function runIn(run: WholeRun, box: Box, top: number): Shape[] {
-  const drawn = placed(run, box);
+  const drawn = placeStretches(run, box);
   const bottom = box.top + box.height;
   const shapes = drawn.map((part) => shape("path", { d: area(part, box, top), ...FILLED }));
   const line = (x1: number, y1: number, x2: number, y2: number) =>
@@ -33,7 +33,7 @@ export function runIn(run: WholeRun, box: Box, top: number): Shape[] {
   const word = (x: number, y: number, anchor: string, said: string) =>
     shape("text", { x, y, "text-anchor": anchor, "font-size": 10, fill: SOFT }, said);
   shapes.push(line(box.left, box.top, box.left, bottom));
-  shapes.push(word(box.left - 6, box.top + 7, "end", bytes(top)));
+  shapes.push(word(box.left - 6, box.top + 7, "end", formatBytes(top)));
   shapes.push(word(box.left - 6, bottom, "end", "0"), ...times(drawn, run, box, word));
   return [...shapes, ...here(drawn, run, bottom)];
 }
@@ -41,8 +41,8 @@ export function runIn(run: WholeRun, box: Box, top: number): Shape[] {
 const FILLED = { class: "trl-run-area", fill: SOFT, "fill-opacity": 0.45 } as const;
 
 /** Consecutive segments with widths in proportion to their lengths, and room for the labels between them. */
-function placed({ stretches }: WholeRun, box: Box): Drawn[] {
-  const gaps = stretches.map(({ note }) => (note ? GLYPH * note.length + 24 : 0));
+function placeStretches({ stretches }: WholeRun, box: Box): Drawn[] {
+  const gaps = stretches.map(({ note }) => (note ? TINY_GLYPH * note.length + 24 : 0));
   const room = box.width - gaps.reduce((sum, gap) => sum + gap, 0);
   const long = stretches.map(({ first, last }) => last - first);
   const total = long.reduce((sum, n) => sum + n, 0);
@@ -89,10 +89,10 @@ function broken({ one, left, width }: Drawn, drawn: readonly Drawn[], box: Box):
   const dots = { x1: from + 6, x2: to - 6, y1: bottom, y2: bottom, stroke: SOFT };
   const dotted = shape("line", { ...dots, "stroke-dasharray": "1 4" });
   const grows = one.more
-    ? `, ${bytes(Math.abs(one.more))} ${one.more > 0 ? "more" : "less"} live after them`
+    ? `, ${formatBytes(Math.abs(one.more))} ${one.more > 0 ? "more" : "less"} live after them`
     : "";
   const told = `${one.turns.toLocaleString("en")} equal turns, of which one is drawn${grows}`;
-  return [titled(shape("g", { class: "trl-break" }, dotted, cut(from), cut(to), said), told)];
+  return [addTitle(shape("g", { class: "trl-break" }, dotted, cut(from), cut(to), said), told)];
 }
 
 /** Times of segment starts and of the end of the run, as far as there is room. */
@@ -104,12 +104,12 @@ function times(
 ): Shape[] {
   const y = box.top + box.height + 13;
   const last = run.points.toLocaleString("en");
-  const end = box.left + box.width - GLYPH * last.length - 8;
+  const end = box.left + box.width - TINY_GLYPH * last.length - 8;
   let free = -Infinity;
   const found = [word(box.left + box.width, y, "end", last)];
   for (const { one, left } of drawn) {
     const said = one.first.toLocaleString("en");
-    const to = left + GLYPH * said.length + 8;
+    const to = left + TINY_GLYPH * said.length + 8;
     if (left < free || to > end) continue;
     found.push(word(left, y, "start", said));
     free = to;
@@ -128,7 +128,7 @@ function here(drawn: readonly Drawn[], { first, last }: WholeRun, bottom: number
   const wide = Math.min((width * (last - first)) / long, left + width - x);
   const bar = { x, y: bottom + 1, width: Math.max(wide, 2), height: 3, fill: LIMIT, stroke: PAPER };
   return [
-    titled(
+    addTitle(
       shape("rect", { class: "trl-here", ...bar, "stroke-width": 0.5 }),
       "the turn that is drawn below",
     ),

@@ -1,11 +1,11 @@
 // `IterationSpaceView`: the iteration space with its time slider.
 import { Instants } from "../shared/instants";
-import { lone } from "../shared/lone";
+import { createStandaloneWidget } from "../shared/standalone";
 import { Scrubber } from "../scrubber/scrubber";
 import { SpacePane } from "../space/space";
 import type { IterationSpaceView } from "../models";
 
-export default lone<IterationSpaceView>((host, selection, send) => {
+export default createStandaloneWidget<IterationSpaceView>((host, selection, send) => {
   const scrubber = new Scrubber(host, selection, send);
   const space = new SpacePane(host, selection, send);
   const draw = (model: IterationSpaceView) => {

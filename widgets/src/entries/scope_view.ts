@@ -2,10 +2,10 @@
 import type { ScopeView, StretchView } from "../models";
 import { ScopePane } from "../scope/scope";
 import type { Packed } from "../shared/buffers";
-import { followed, type Lone } from "../shared/lone";
+import { followViews, type StandaloneModel } from "../shared/standalone";
 import { follow, followView, selectionOf, sendTo, widget, write } from "../shared/widget";
 
-interface Traits extends Lone {
+interface Traits extends StandaloneModel {
   stretch: Packed;
   operation: string;
 }
@@ -17,7 +17,7 @@ export default widget<Traits>((model, el) => {
   });
   return [
     release,
-    ...followed<ScopeView>(model, selection, (view) => pane.draw(view)),
+    ...followViews<ScopeView>(model, selection, (view) => pane.draw(view)),
     followView<StretchView>(model, "stretch", (stretch) => pane.show(stretch)),
     follow(model, "operation", (operation) => pane.mark(operation)),
     () => pane.dispose(),

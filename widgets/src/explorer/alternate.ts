@@ -1,5 +1,5 @@
 // Panes of which one is shown at a time; their title bars have the buttons to change it.
-import { html } from "../shared/markup";
+import { button, html } from "../shared/markup";
 import type { Panel } from "../shared/panel";
 
 const STORED = "timerl-explorer-timed-pane";
@@ -11,7 +11,7 @@ export function alternate(panes: Readonly<Record<string, Panel<any>>>): void {
   const show = (name: string) => {
     names.forEach((one, k) => {
       panes[one]!.root.hidden = one !== name;
-      for (const button of buttons[k]!) button.setAttribute("aria-pressed", String(one === name));
+      for (const own of buttons[k]!) own.setAttribute("aria-pressed", String(one === name));
     });
   };
   for (const own of names) {
@@ -21,8 +21,7 @@ export function alternate(panes: Readonly<Record<string, Panel<any>>>): void {
       "aria-label": "shown pane",
     });
     names.forEach((name, k) => {
-      const button = html("button", { class: "trl-quiet", "data-pane": name }, name);
-      button.addEventListener("click", () => {
+      const act = () => {
         show(name);
         panes[name]!.root.querySelector<HTMLElement>(`[data-pane="${name}"]`)!.focus();
         try {
@@ -30,9 +29,10 @@ export function alternate(panes: Readonly<Record<string, Panel<any>>>): void {
         } catch {
           // the page may not store anything
         }
-      });
-      buttons[k]!.push(button);
-      group.append(button);
+      };
+      const one = button(name, act, { class: "trl-quiet", "data-pane": name });
+      buttons[k]!.push(one);
+      group.append(one);
     });
     panes[own]!.addTools(group);
   }

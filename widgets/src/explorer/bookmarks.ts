@@ -1,5 +1,5 @@
 // Bookmarks: named positions in the explorer, each a stage, the selected operations and the instant.
-import { html } from "../shared/markup";
+import { button, html } from "../shared/markup";
 import { Pane } from "../shared/pane";
 import type { Selection } from "../shared/selection";
 
@@ -31,9 +31,9 @@ export class Bookmarks extends Pane<readonly Bookmark[]> {
       event.preventDefault();
       this.#add();
     });
-    const menu = html("div", { class: "trl-layout-menu" }, this.#list, form);
+    const menu = html("div", { class: "trl-menu trl-layout-menu" }, this.#list, form);
     const box = html("details", {}, html("summary", {}, "bookmarks"), menu);
-    box.addEventListener("toggle", () => (this.#name.placeholder = this.#described()));
+    box.addEventListener("toggle", () => (this.#name.placeholder = this.#describePosition()));
     this.root.append(box);
   }
 
@@ -41,18 +41,21 @@ export class Bookmarks extends Pane<readonly Bookmark[]> {
     this.#all = all;
     this.#list.replaceChildren(
       ...all.map((one, k) => {
-        const go = html("button", { class: "trl-link", title: `in ${one.stage}` }, one.name);
-        go.addEventListener("click", () => this.#go(one));
-        const remove = html("button", { "aria-label": `remove ${one.name}` }, "×");
-        remove.addEventListener("click", () => this.store(all.filter((_, other) => other !== k)));
-        return html("div", {}, go, remove);
+        const look = { class: "trl-link", title: `in ${one.stage}` };
+        const remove = () => this.store(all.filter((_, other) => other !== k));
+        return html(
+          "div",
+          {},
+          button(one.name, () => this.#go(one), look),
+          button("×", remove, { label: `remove ${one.name}` }),
+        );
       }),
     );
   }
 
   #add(): void {
     const { ids, instant } = this.selection;
-    const name = this.#name.value.trim() || this.#described();
+    const name = this.#name.value.trim() || this.#describePosition();
     this.#name.value = "";
     this.store([...this.#all, { name, stage: this.stage(), ids: [...ids], instant }]);
   }
@@ -64,7 +67,7 @@ export class Bookmarks extends Pane<readonly Bookmark[]> {
   }
 
   /** The name of the current position. */
-  #described(): string {
+  #describePosition(): string {
     const { ids, instant } = this.selection;
     const some = [...ids].slice(0, 3).map((id) => `%${id}`);
     const at = instant === null ? [] : [`instant ${instant}`];

@@ -1,7 +1,7 @@
 // Layout of the explorer: rows of panes with movable borders, hidden panes, full screen, and a second view.
 import type { CostView } from "../models";
 import { CostMeasure } from "../shared/cost";
-import { html } from "../shared/markup";
+import { button, html } from "../shared/markup";
 import { Pane } from "../shared/pane";
 import type { Selection } from "../shared/selection";
 
@@ -49,7 +49,7 @@ export class Layout extends Pane<CostView> {
     title: "colour nodes and lines by their cost, or lines by the source lines that they compute",
   });
   #costs: CostView | null = null;
-  readonly #menu = html("div", { class: "trl-layout-menu" });
+  readonly #menu = html("div", { class: "trl-menu trl-layout-menu" });
   #arrangement = stored();
   #width: Width = "wide";
 
@@ -62,24 +62,24 @@ export class Layout extends Pane<CostView> {
     private readonly colourLines: (on: boolean) => void,
   ) {
     super(host, selection, () => {}, "layout");
-    const button = (sign: string, name: string, title: string, act: () => void) => {
-      const made = html("button", { title: `${name}: ${title}`, "aria-label": name }, sign);
-      made.addEventListener("click", act);
-      return made;
-    };
     const beside = button(
       "new view",
-      "new view",
-      "show this explorer a second time, next to the notebook",
       () => this.root.dispatchEvent(new CustomEvent(BESIDE, { bubbles: true })),
+      {
+        class: "trl-beside",
+        title: "show this explorer a second time, next to the notebook",
+        "aria-label": "new view",
+      },
     );
-    beside.classList.add("trl-beside");
     this.#measure.addEventListener("change", () => this.#paint());
     this.root.append(
       this.#measure,
       html("details", {}, html("summary", {}, "panes"), this.#menu),
       beside,
-      button("full", "full screen", "fill the screen; Escape returns", () => void this.#fill()),
+      button("full", () => void this.#fill(), {
+        title: "full screen: fill the screen; Escape returns",
+        "aria-label": "full screen",
+      }),
     );
     this.onResize(explorer, () => this.#fitWidth());
     const full = () => this.#mark(document.fullscreenElement === explorer);
@@ -227,8 +227,7 @@ export class Layout extends Pane<CostView> {
       });
       return html("div", {}, html("label", {}, box, text), slider(name, `the pane ${text}`));
     });
-    const reset = html("button", {}, "reset");
-    reset.addEventListener("click", () => {
+    const reset = button("reset", () => {
       this.#store({ hidden: [], shares: {} });
       this.#arrange();
     });

@@ -8,7 +8,7 @@ import {
   type GraphNode,
 } from "./graph_model";
 import { html } from "../shared/markup";
-import { bytes } from "../shared/plot";
+import { formatBytes } from "../shared/plot";
 
 const VERBS = { read: "reads", order: "runs after" } as const;
 const GAP = 12; // pixels between the pointer and the card
@@ -32,7 +32,7 @@ export class Card {
           {},
           html("td", {}, value.name),
           html("td", { class: "trl-type" }, typeText(value)),
-          html("td", { class: "trl-bytes" }, value.bytes === null ? "" : bytes(value.bytes)),
+          html("td", { class: "trl-bytes" }, value.bytes === null ? "" : formatBytes(value.bytes)),
         ),
       );
       parts.push(html("table", {}, html("tbody", {}, ...rows)));

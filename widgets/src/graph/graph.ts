@@ -1,7 +1,8 @@
 // Graph pane: navigation and selection in a dependence graph that Python has laid out. Opening or folding a
 // cluster requires a new layout by Python (message `fold`). All other actions happen here: moving, searching,
 // isolating a neighbourhood, and animating changes between graphs.
-import { counted } from "../shared/plot";
+import { isAdding } from "../shared/keyboard";
+import { formatCount } from "../shared/plot";
 import { colourByCost, type CostMeasure } from "../shared/cost";
 import { Card } from "./card";
 import { mark, move, showRemoved, unmark, type Carry } from "./change";
@@ -18,10 +19,11 @@ import {
   type GraphModel,
 } from "./graph_model";
 import { GraphTable } from "./graph_table";
-import { html } from "../shared/markup";
+import { button, html } from "../shared/markup";
 import { Minimap } from "./minimap";
 import { Pane, type Send } from "../shared/pane";
 import { pictureButtons } from "../shared/picture";
+import { SearchField } from "../shared/search_field";
 import type { Selection } from "../shared/selection";
 import { Viewport, type Box } from "./viewport";
 
@@ -35,23 +37,24 @@ const NEARER = 0.8;
 type Side = "up" | "down" | "left" | "right";
 
 export class GraphPane extends Pane<GraphModel> {
-  readonly #search = html("input", {
-    type: "search",
-    placeholder: "search",
-    "aria-label": "search the graph's nodes",
+  readonly #search = new SearchField("search the graph's nodes", {
+    find: (query) => this.#drawing?.graph.find(query) ?? [],
+    mark: () => this.#markFound(),
+    go: (k) => this.#goTo(k),
   });
-  readonly #hits = html("span", { class: "trl-soft", "aria-live": "polite" });
   readonly #buttons: Record<"isolate" | "table", HTMLButtonElement>;
   readonly #stage = html("div", { class: "trl-stage", "data-roves": true });
   readonly #said = html("span", { "aria-live": "polite" });
-  readonly #clear = html("button", { class: "trl-quiet", hidden: true }, "clear marks");
+  readonly #clear = button("clear marks", () => this.#forget(), {
+    class: "trl-quiet",
+    hidden: true,
+  });
   readonly #card = new Card();
   readonly #minimap = new Minimap();
   readonly #table: GraphTable;
   #drawing: Drawing | null = null;
   #viewport: Viewport | null = null;
   #focused = ""; // the node or cluster with the roving focus
-  #found: string[] = [];
   #isolated: ReadonlySet<string> | null = null;
   #asked = ""; // the cluster whose fold was requested from Python
   #cost: CostMeasure | null = null;
@@ -65,35 +68,30 @@ export class GraphPane extends Pane<GraphModel> {
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "graph", css);
     this.#table = new GraphTable(selection);
-    const button = (label: string, hint: string, act: () => void) => {
-      const made = html("button", { type: "button", title: hint, "aria-label": hint }, label);
-      made.addEventListener("click", act);
-      return made;
-    };
     this.#buttons = {
-      isolate: button("isolate", "show only the selected nodes and their neighbours (I)", () =>
-        this.#isolate(),
-      ),
-      table: button("table", "show the graph as a table", () => this.#tabulate()),
+      isolate: button("isolate", () => this.#isolate(), {
+        label: "show only the selected nodes and their neighbours (I)",
+      }),
+      table: button("table", () => this.#tabulate(), { label: "show the graph as a table" }),
     };
     const bar = html(
       "div",
       { class: "trl-graph-tools", role: "toolbar", "aria-label": "graph" },
-      this.#search,
-      this.#hits,
+      this.#search.input,
+      this.#search.count,
       html("span", { class: "trl-space" }),
       this.#buttons.isolate,
-      button("−", "zoom out (−)", () => this.#viewport?.zoom(1 / NEARER)),
-      button("+", "zoom in (+)", () => this.#viewport?.zoom(NEARER)),
-      button("fit", "show everything (0)", () => this.#viewport?.fit()),
+      button("−", () => this.#viewport?.zoom(1 / NEARER), { label: "zoom out (−)" }),
+      button("+", () => this.#viewport?.zoom(NEARER), { label: "zoom in (+)" }),
+      button("fit", () => this.#viewport?.fit(), { label: "show everything (0)" }),
       this.#buttons.table,
       ...pictureButtons("graph", () => this.#drawing?.graph.model.svg || null),
     );
     const status = html("div", { class: "trl-status" }, this.#said, this.#clear);
     this.root.append(bar, this.#stage, this.#table.root, status);
-    this.#clear.addEventListener("click", () => this.#forget());
-    this.#search.addEventListener("input", () => this.#find());
-    this.#search.addEventListener("keydown", (event) => this.#searchKey(event));
+    this.#search.input.addEventListener("keydown", ({ key }) => {
+      if (key === "Escape") this.#focus(this.#focused);
+    });
     this.onResize(this.#stage, () => this.#resize());
   }
 
@@ -139,7 +137,7 @@ export class GraphPane extends Pane<GraphModel> {
       }
       if (places.size) move(drawing, places, carry);
     }
-    this.#find();
+    this.#search.refresh();
     this.colour(this.#cost);
     this.instant();
     if (hadFocus) this.#focus(graph.item(folding) ? folding : this.#focused);
@@ -250,7 +248,7 @@ export class GraphPane extends Pane<GraphModel> {
   #name(drawing: Drawing): void {
     const { graph, svg } = drawing;
     svg.setAttribute("role", "group");
-    const what = `${counted(graph.nodes.size, "node")}, ${counted(graph.edges.size, "edge")}`;
+    const what = `${formatCount(graph.nodes.size, "node")}, ${formatCount(graph.edges.size, "edge")}`;
     svg.setAttribute("aria-label", `dependence graph: ${what}`);
     for (const [id, element] of [...drawing.clusters, ...drawing.nodes]) {
       const node = graph.nodes.get(id);
@@ -364,7 +362,7 @@ export class GraphPane extends Pane<GraphModel> {
   }
 
   #click(id: string, event: MouseEvent | KeyboardEvent): void {
-    const more = event.shiftKey || event.ctrlKey || event.metaKey;
+    const more = isAdding(event);
     this.selection.click(this.#drawing!.graph.item(id)!.op_ids, more);
   }
 
@@ -395,7 +393,7 @@ export class GraphPane extends Pane<GraphModel> {
       End: () => this.#focus([...this.#drawing!.nodes.keys()].at(-1) ?? ""),
       f: () => id && this.#toggle(id),
       i: () => this.#isolate(id),
-      "/": () => this.#search.focus(),
+      "/": () => this.#search.input.focus(),
       "+": () => viewport.zoom(NEARER),
       "=": () => viewport.zoom(NEARER),
       "-": () => viewport.zoom(1 / NEARER),
@@ -411,8 +409,7 @@ export class GraphPane extends Pane<GraphModel> {
   /** Undo the last of these: a neighbourhood, a search, marks of a difference, a selection. */
   protected override leave(): void {
     if (this.#isolated) this.#isolate();
-    else if (this.#search.value) this.#seek("");
-    else {
+    else if (!this.#search.clear()) {
       this.#forget();
       super.leave();
     }
@@ -530,34 +527,22 @@ export class GraphPane extends Pane<GraphModel> {
 
   // --- search ----------------------------------------------------------------------------------
 
-  #seek(text: string): void {
-    this.#search.value = text;
-    this.#find();
+  #markFound(): void {
+    const hits = this.#search.hits ?? new Set();
+    this.#drawing?.graph.model.nodes.forEach(({ id }, k) => {
+      const classes = this.#drawing!.nodes.get(id)?.classList; // a failed layout has no elements
+      classes?.toggle("trl-found", hits.has(k));
+      classes?.toggle("trl-unfound", hits.size > 0 && !hits.has(k));
+    });
   }
 
-  #find(): void {
-    const drawing = this.#drawing;
-    if (!drawing) return;
-    this.#found = drawing.graph.find(this.#search.value);
-    const found = new Set(this.#found);
-    for (const [id, element] of drawing.nodes) {
-      element.classList.toggle("trl-found", found.has(id));
-      element.classList.toggle("trl-unfound", found.size > 0 && !found.has(id));
-    }
-    const count = `${found.size} of ${drawing.nodes.size}`;
-    this.#hits.textContent = this.#search.value.trim() ? count : "";
-  }
-
-  #searchKey(event: KeyboardEvent): void {
-    if (event.key === "Escape") this.#focus(this.#focused);
-    else if (event.key === "Enter" && this.#found.length) {
-      const at = this.#found.indexOf(this.#focused) + (event.shiftKey ? -1 : 1);
-      const next = this.#found.at(at % this.#found.length)!;
-      this.#rove(next);
-      this.#light(next);
-      if (this.#drawing!.isShown) this.#viewport!.reveal(this.#drawing!.box(next));
-      this.#say(title(this.#drawing!.graph.nodes.get(next)!));
-    }
+  #goTo(k: number): void {
+    const drawing = this.#drawing!;
+    const node = drawing.graph.model.nodes[k]!;
+    this.#rove(node.id);
+    this.#light(node.id);
+    if (drawing.isShown) this.#viewport!.reveal(drawing.box(node.id));
+    this.#say(title(node));
   }
 
   #tabulate(): void {

@@ -57,14 +57,14 @@ export class Graph {
     return found;
   }
 
-  /** The nodes that contain a text, ignoring case; `%12` matches only operation 12. */
-  find(query: string): string[] {
+  /** The positions of the nodes that contain a text, ignoring case; `%12` matches only operation 12. */
+  find(query: string): number[] {
     const text = query.trim().replace(/\s+/g, " ").toLowerCase();
     if (!text) return [];
     const op = /^%(\d+)$/.exec(text);
     const has = (node: Node) =>
       op ? node.op_ids.includes(Number(op[1])) : words(node).includes(text);
-    return this.model.nodes.filter(has).map((node) => node.id);
+    return this.model.nodes.flatMap((node, k) => (has(node) ? [k] : []));
   }
 }
 

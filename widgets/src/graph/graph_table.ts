@@ -1,6 +1,7 @@
 // The graph as a table, an accessible alternative to the picture.
+import { isAdding } from "../shared/keyboard";
 import { readText, title, typeText, type Graph, type GraphNode } from "./graph_model";
-import { html } from "../shared/markup";
+import { html, row as tableRow, table } from "../shared/markup";
 import type { Selection } from "../shared/selection";
 
 export class GraphTable {
@@ -35,29 +36,18 @@ export class GraphTable {
       const values = node.values.map((value) =>
         html("div", {}, `${value.name}: ${typeText(value)}`),
       );
-      const row = html(
-        "tr",
-        {},
-        html("th", { scope: "row" }, name),
-        html("td", {}, node.region.join(" / ")),
-        html("td", {}, node.kind),
-        html("td", {}, ...values),
-        html("td", {}, ...(reads.get(node.id) ?? [])),
-        html("td", {}, node.detail),
-      );
-      name.addEventListener("click", (event) =>
-        this.selection.click(node.op_ids, event.shiftKey || event.ctrlKey || event.metaKey),
-      );
+      const made = [html("div", {}, ...values), html("div", {}, ...(reads.get(node.id) ?? []))];
+      const row = tableRow({}, name, node.region.join(" / "), node.kind, ...made, node.detail);
+      name.addEventListener("click", (event) => this.selection.click(node.op_ids, isAdding(event)));
       return { node, row, name };
     });
     const heads = ["node", "region", "kind", "makes", "reads", "line"];
     this.root.replaceChildren(
-      html(
-        "table",
+      table(
+        heads,
+        html("tbody", {}, ...this.#rows.map(({ row }) => row)),
         {},
         html("caption", { class: "trl-hidden" }, "nodes of the graph"),
-        html("thead", {}, html("tr", {}, ...heads.map((h) => html("th", { scope: "col" }, h)))),
-        html("tbody", {}, ...this.#rows.map(({ row }) => row)),
       ),
     );
     this.select();

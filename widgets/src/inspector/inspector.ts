@@ -1,10 +1,10 @@
 // Inspector pane: details of the selection, from the user's line to the storage.
 import css from "./inspector.css";
-import { html } from "../shared/markup";
+import { button, html } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
-import { told } from "../draw/sheet";
-import { bytes } from "../shared/plot";
+import { drawText } from "../draw/sheet";
+import { formatBytes } from "../shared/plot";
 import type { Selection, Tensor } from "../shared/selection";
 import type { Chapter, Inspected, InspectorView, Neighbour, Stored } from "../models";
 
@@ -54,7 +54,7 @@ export class InspectorPane extends Panel<InspectorModel | null> {
   }
 
   override picture(): string | null {
-    return this.#model?.ops.length ? told(this.body.innerText) : null;
+    return this.#model?.ops.length ? drawText(this.body.innerText) : null;
   }
 
   /** The selection as a request to Python. */
@@ -115,8 +115,8 @@ export class InspectorPane extends Panel<InspectorModel | null> {
       const type = `${out.dtype}[${out.shape.join(", ")}] @ (${out.domain.join(", ")})`;
       const size =
         out.points > 1
-          ? `${bytes(out.point_bytes)} at each of ${out.points.toLocaleString("en")} points, ${bytes(out.bytes)} in all`
-          : bytes(out.bytes);
+          ? `${formatBytes(out.point_bytes)} at each of ${out.points.toLocaleString("en")} points, ${formatBytes(out.bytes)} in all`
+          : formatBytes(out.bytes);
       const name = html("b", {}, out.name);
       return html(
         "p",
@@ -184,11 +184,11 @@ export class InspectorPane extends Panel<InspectorModel | null> {
       const few = shown.slice(0, 5).map((id) => `%${id}`);
       const text =
         few.join(" ") + (shown.length > few.length ? ` +${shown.length - few.length}` : "");
-      const jump = html("button", { class: "trl-link", title: `show ${stage}` }, stage);
-      jump.addEventListener("click", () => {
+      const act = () => {
         this.jump(stage);
         if (ids.length) this.selection.choose(kernels.length ? kernels : ids);
-      });
+      };
+      const jump = button(stage, act, { class: "trl-link", title: `show ${stage}` });
       const steps = chapter.steps.map(({ text: step }) => html("li", {}, step));
       if (chapter.more) steps.push(html("li", {}, `and ${chapter.more} more`));
       const told = steps.length ? html("ul", {}, ...steps) : "";
@@ -206,9 +206,8 @@ export class InspectorPane extends Panel<InspectorModel | null> {
   }
 
   #link(text: string, ids: readonly number[]): HTMLElement {
-    const link = html("button", { class: "trl-link", title: "select" }, text);
-    link.addEventListener("click", () => this.selection.choose(ids));
-    return link;
+    const look = { class: "trl-link", title: "select" };
+    return button(text, () => this.selection.choose(ids), look);
   }
 }
 
@@ -219,7 +218,7 @@ function storeOf(store: Stored): HTMLElement {
     {},
     html("span", { class: "trl-soft" }, "stored as "),
     html("code", {}, store.name),
-    ` in ${store.kind}, ${bytes(store.bytes)}; ${life}`,
+    ` in ${store.kind}, ${formatBytes(store.bytes)}; ${life}`,
     store.why ? html("span", { class: "trl-soft" }, ` (${store.why})`) : "",
   );
 }

@@ -1,11 +1,11 @@
 // Launches pane: the launches of a turn by kernel, with selection and time.
 import { type By, each, LaunchAxis, launches, launchesIn, ROW } from "../draw/launches";
 import { about, place } from "../shared/instants";
-import { html, made } from "../shared/markup";
+import { html, createElement } from "../shared/markup";
 import type { Send } from "../shared/pane";
-import { counted, duration } from "../shared/plot";
+import { formatCount, formatSeconds } from "../shared/plot";
 import type { Selection } from "../shared/selection";
-import { type Described, TimedPane } from "../shared/timed";
+import { type Description, TimeAxisPane } from "../shared/time_axis_pane";
 import css from "./launches.css";
 import type { LaunchRow, LaunchView } from "../models";
 
@@ -13,7 +13,7 @@ const NEAR = 4; // maximal distance in pixels between the pointer and a bar
 const MOST_ROW = 24; // pixels
 const [ABOVE, BELOW] = [12, 34]; // pixels of the plot's margins
 
-export class LaunchPane extends TimedPane<LaunchView> {
+export class LaunchPane extends TimeAxisPane<LaunchView> {
   #model: LaunchView | null = null;
   #axis: LaunchAxis | null = null;
   #bars: SVGElement[] = [];
@@ -32,8 +32,8 @@ export class LaunchPane extends TimedPane<LaunchView> {
 
   override draw(model: LaunchView): void {
     this.#model = model;
-    const count = counted(model.turn.count, "launch", "launches");
-    const total = duration(1e9 * (model.begin.at(-1) ?? 0));
+    const count = formatCount(model.turn.count, "launch", "launches");
+    const total = formatSeconds(model.begin.at(-1) ?? 0);
     const said = [`${count} in ${total}, ${model.how}`, about(model.turn)];
     this.note.textContent = said.filter(Boolean).join("; ");
     this.note.title = `${this.note.textContent}: ${HOW[model.how]}`;
@@ -78,15 +78,15 @@ export class LaunchPane extends TimedPane<LaunchView> {
     const drawn = launchesIn(this.#model!, this.box(width, ABOVE, BELOW), by, this.visible);
     this.scale = drawn.scale;
     this.#axis = drawn.axis;
-    this.#bars = drawn.bars.map(made);
-    return [...drawn.axes.map(made), ...this.#bars];
+    this.#bars = drawn.bars.map(createElement);
+    return [...drawn.axes.map(createElement), ...this.#bars];
   }
 
-  protected override describe(px: number, py: number): Described | null {
+  protected override describe(px: number, py: number): Description | null {
     const row = this.#model?.rows[Math.floor(this.scale.up(py))];
     if (!row) return null;
     const { left, width } = this.scale.box;
-    const of = `${row.name}: ${counted(row.launches, "launch", "launches")}, ${each(row)}`;
+    const of = `${row.name}: ${formatCount(row.launches, "launch", "launches")}, ${each(row)}`;
     if (px < left) return { text: of, ids: row.op_ids };
     const found = px > left + width ? -1 : this.#nearest(row, px);
     if (found < 0) return null;
@@ -99,7 +99,7 @@ export class LaunchPane extends TimedPane<LaunchView> {
     const lines =
       count === 1 && end === first + 1
         ? [this.instants?.text(first) ?? row.name, took(row, this.#model!.how)]
-        : [`${row.name}: ${counted(count, "launch", "launches")}, ${each(row)}`];
+        : [`${row.name}: ${formatCount(count, "launch", "launches")}, ${each(row)}`];
     const where = end > first + 1 ? `instants ${first} to ${end - 1}` : `instant ${first}`;
     const region = row.region.join(" / ");
     lines.push([region, where].filter(Boolean).join(", "));
@@ -122,7 +122,7 @@ export class LaunchPane extends TimedPane<LaunchView> {
 }
 
 function took({ seconds }: LaunchRow, how: LaunchView["how"]): string {
-  return seconds === null ? "not measured" : `${duration(1e9 * seconds)}, ${how}`;
+  return seconds === null ? "not measured" : `${formatSeconds(seconds)}, ${how}`;
 }
 
 const HOW = {

@@ -1,6 +1,6 @@
 // Loop nest pane: foldable, highlighted code with marked running and selected lines.
 import { colourByCost, type CostMeasure } from "../shared/cost";
-import { counted } from "../shared/plot";
+import { formatCount } from "../shared/plot";
 import { nest } from "../draw/nest";
 import type { Instants } from "../shared/instants";
 import css from "./loops.css";
@@ -22,7 +22,7 @@ export class LoopPane extends TreePane<LoopView, Line> {
     this.fill(model.lines);
     const loops = model.lines.filter((line) => line.sort === "loop").length;
     this.colour(this.#cost);
-    this.note.textContent = `${counted(model.lines.length, "line")}, ${counted(loops, "loop")}`;
+    this.note.textContent = `${formatCount(model.lines.length, "line")}, ${formatCount(loops, "loop")}`;
     this.instant();
   }
 
@@ -61,9 +61,9 @@ export class LoopPane extends TreePane<LoopView, Line> {
     if (line >= 0) this.reveal(this.rows[line]);
   }
 
-  protected override shown(line: Line) {
+  protected override contentOf(line: Line) {
     const title = [line.region.join(" / "), line.tensors.join(", ")].filter(Boolean).join(" · ");
-    const content = [html("span", { class: "trl-text" }, ...coloured(line))];
+    const content = [html("span", { class: "trl-text" }, ...colourTokens(line))];
     return { content, classes: `trl-${line.sort}`, title };
   }
 
@@ -75,7 +75,7 @@ export class LoopPane extends TreePane<LoopView, Line> {
   }
 }
 
-function coloured(line: Line): (Node | string)[] {
+function colourTokens(line: Line): (Node | string)[] {
   const parts: (Node | string)[] = [];
   let at = 0;
   for (const [start, end, sort] of line.tokens) {

@@ -1,8 +1,8 @@
 // Assignment pane: a slider for each parameter, a cell for each assignment, and the terms of one of them.
-import { told } from "../draw/sheet";
+import { drawText } from "../draw/sheet";
 import { perSecond } from "../draw/ways";
 import css from "./mapping.css";
-import { html, row, table } from "../shared/markup";
+import { button, html, row, table } from "../shared/markup";
 import type { MappingCell, MappingView } from "../models";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
@@ -75,7 +75,7 @@ export class MappingPane extends Panel<MappingView> {
   }
 
   override picture(): string | null {
-    return this.#model && told(this.#model.text, MOST_LINES);
+    return this.#model && drawText(this.#model.text, MOST_LINES);
   }
 
   #makeSliders(model: MappingView): void {
@@ -118,9 +118,7 @@ export class MappingPane extends Panel<MappingView> {
       "data-cell": k,
       "aria-label": `${placeOf(cell)}: ${why_not || text}`,
     };
-    const button = html("button", look, `${is_chosen ? "★ " : ""}${text}`);
-    button.addEventListener("click", () => this.selection.choose([k]));
-    return button;
+    return button(`${is_chosen ? "★ " : ""}${text}`, () => this.selection.choose([k]), look);
   }
 }
 

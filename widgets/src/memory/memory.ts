@@ -1,4 +1,5 @@
 // Memory pane: predicted live bytes over time, and the live tensors at the selected instant.
+import { isAdding } from "../shared/keyboard";
 import {
   type Layer,
   layersOf,
@@ -13,13 +14,13 @@ import {
 } from "../draw/memory";
 import { runText } from "../draw/whole_run";
 import { about, place } from "../shared/instants";
-import { html, made, svg, table } from "../shared/markup";
+import { colourKey, html, createElement, svg, table } from "../shared/markup";
 import css from "./memory.css";
 import type { Send } from "../shared/pane";
-import { bytes, counted } from "../shared/plot";
+import { formatBytes, formatCount } from "../shared/plot";
 import { term } from "../shared/terms";
 import type { Selection } from "../shared/selection";
-import { type Described, TimedPane } from "../shared/timed";
+import { type Description, TimeAxisPane } from "../shared/time_axis_pane";
 import type { HeldTensor, MemoryView, TurnBytes } from "../models";
 
 /** The user's line behind a tensor, and the reason for its storage. */
@@ -27,7 +28,7 @@ function reasons({ place, line, store, why }: HeldTensor): string[] {
   return [line ? `${place}: ${line}` : place, why ? `${store}: ${why}` : store];
 }
 
-export class MemoryPane extends TimedPane<MemoryView> {
+export class MemoryPane extends TimeAxisPane<MemoryView> {
   #model: MemoryView | null = null;
   #layers: Layer[] = [];
   #areas: SVGElement[] = [];
@@ -74,7 +75,10 @@ export class MemoryPane extends TimedPane<MemoryView> {
       html("span", { class: "trl-badge", title: why }, how);
     this.#badges.replaceChildren(...Object.entries(model.saved_by).map(badge));
     this.#annotate(model);
-    this.plot.setAttribute("aria-label", `live bytes over time, peak ${bytes(model.peak.bytes)}`);
+    this.plot.setAttribute(
+      "aria-label",
+      `live bytes over time, peak ${formatBytes(model.peak.bytes)}`,
+    );
     this.#rows = this.#ranked.map((one) => this.#row(one));
     this.#table.replaceChildren(...this.#rows);
     this.repaint();
@@ -105,12 +109,12 @@ export class MemoryPane extends TimedPane<MemoryView> {
     const where = this.selection.instant === null ? "the turn's peak, instant" : "instant";
     const [first, end] = span(model, at);
     const near = end > first + 1 ? `, the greatest from ${first} to ${end - 1}` : "";
-    this.#when.textContent = `${bytes(total)} live at ${where} ${model.at[at] ?? 0}${near}`;
+    this.#when.textContent = `${formatBytes(total)} live at ${where} ${model.at[at] ?? 0}${near}`;
     this.#ranked.forEach((one, k) => {
       const held = one.held[at] ?? 0;
       const row = this.#rows[k]!;
       row.classList.toggle("trl-gone", held === 0);
-      row.cells[1]!.textContent = held ? bytes(held * one.value_bytes) : "–";
+      row.cells[1]!.textContent = held ? formatBytes(held * one.value_bytes) : "–";
       row.cells[2]!.textContent = held ? String(held) : "–";
       row.style.setProperty("--share", total ? String((held * one.value_bytes) / total) : "0");
     });
@@ -122,8 +126,8 @@ export class MemoryPane extends TimedPane<MemoryView> {
     const over = this.#measured;
     const run = over?.bytes.length ? `line: measured in turn ${over.turn}` : over?.reason;
     this.note.textContent = [
-      `planned peak ${bytes(peak.bytes)}${moment}`,
-      host ? `host ${bytes(host)}` : "",
+      `planned peak ${formatBytes(peak.bytes)}${moment}`,
+      host ? `host ${formatBytes(host)}` : "",
       run ?? "",
       over?.reason ? "" : about(model.turn),
     ]
@@ -156,8 +160,8 @@ export class MemoryPane extends TimedPane<MemoryView> {
       this.visible,
     );
     this.scale = drawn.scale;
-    this.#areas = drawn.areas.map(made);
-    return [...this.#areas, ...drawn.over.map(made)];
+    this.#areas = drawn.areas.map(createElement);
+    return [...this.#areas, ...drawn.over.map(createElement)];
   }
 
   /** The whole run, above the axis of the turn. */
@@ -169,10 +173,10 @@ export class MemoryPane extends TimedPane<MemoryView> {
     const size = { width, height: OVERVIEW, viewBox: `0 0 ${width} ${OVERVIEW}` };
     for (const [name, value] of Object.entries(size)) this.#run.setAttribute(name, String(value));
     this.#run.setAttribute("aria-label", runText(run));
-    this.#run.replaceChildren(...overview(this.#model!, run, left, wide).map(made));
+    this.#run.replaceChildren(...overview(this.#model!, run, left, wide).map(createElement));
   }
 
-  protected override describe(px: number, py: number): Described | null {
+  protected override describe(px: number, py: number): Description | null {
     const model = this.#model;
     const instant = Math.floor(this.scale.at(px));
     if (!model || instant < 0 || instant >= model.turn.count) return null;
@@ -181,20 +185,20 @@ export class MemoryPane extends TimedPane<MemoryView> {
     let base = 0;
     for (const layer of this.#layers) {
       const size = layer.at(at);
-      if (level >= base && level < base + size) return this.#told(layer, at, size);
+      if (level >= base && level < base + size) return this.#describeLayer(layer, at, size);
       base += size;
     }
     return null;
   }
 
-  #told(layer: Layer, at: number, size: number): Described {
+  #describeLayer(layer: Layer, at: number, size: number): Description {
     const one = layer.tensor;
     const instant = this.#model!.at[at]!;
-    if (!one) return { text: `${layer.name}: ${bytes(size)}\ninstant ${instant}`, ids: [] };
+    if (!one) return { text: `${layer.name}: ${formatBytes(size)}\ninstant ${instant}`, ids: [] };
     const life = this.#model!.lives[one.life]!;
     const k = life.born.findIndex((born, n) => born <= instant && life.dies[n]! >= instant);
     const lines = [
-      `${one.name}: ${bytes(size)} in ${counted(one.held[at]!, "value")}`,
+      `${one.name}: ${formatBytes(size)} in ${formatCount(one.held[at]!, "value")}`,
       ...reasons(one),
     ];
     if (k >= 0) {
@@ -210,39 +214,26 @@ export class MemoryPane extends TimedPane<MemoryView> {
 
   #row(one: HeldTensor): HTMLTableRowElement {
     const fill = this.#layers.some(({ tensor }) => tensor === one) ? one.colour : REST;
-    const key = svg("svg", { class: "trl-keys", viewBox: "0 0 12 12", "aria-hidden": "true" });
-    key.append(svg("rect", { x: 1, y: 1, width: 10, height: 10, fill }));
     const readers = this.#model!.readers;
     const names = one.last_read_by.map((id) => readers.find((r) => r.op_id === id)?.name ?? "");
     const last = names.filter(Boolean).join(", ") || "–";
-    const button = html("button", { class: "trl-quiet" }, key, one.name);
+    const button = html("button", { class: "trl-quiet" }, colourKey(fill), one.name);
     const row = html(
       "tr",
       {},
       html("th", { scope: "row" }, button),
       html("td"),
       html("td"),
-      html("td", {}, bytes(most(one))),
+      html("td", {}, formatBytes(most(one))),
       html("td", { title: last }, last),
     );
-    row.addEventListener("click", (event) =>
-      this.selection.pick(one, event.shiftKey || event.ctrlKey || event.metaKey),
-    );
-    const said = [`${one.name}: at most ${bytes(most(one))}`, ...reasons(one)].join("\n");
-    row.addEventListener("pointerenter", () => this.#explain(row, said));
-    row.addEventListener("pointerleave", () => (this.tip.hidden = true));
-    button.addEventListener("focus", () => this.#explain(row, said));
-    button.addEventListener("blur", () => (this.tip.hidden = true));
+    row.addEventListener("click", (event) => this.selection.pick(one, isAdding(event)));
+    const said = [`${one.name}: at most ${formatBytes(most(one))}`, ...reasons(one)].join("\n");
+    row.addEventListener("pointerenter", () => this.tip.showAbove(row, said));
+    row.addEventListener("pointerleave", () => this.tip.hide());
+    button.addEventListener("focus", () => this.tip.showAbove(row, said));
+    button.addEventListener("blur", () => this.tip.hide());
     button.setAttribute("aria-description", said);
     return row;
-  }
-
-  /** Show a text above a row. */
-  #explain(row: HTMLElement, said: string): void {
-    this.tip.textContent = said;
-    this.tip.hidden = false;
-    const [at, body] = [row, this.body].map((one) => one.getBoundingClientRect().top);
-    const top = at! - body! + this.body.scrollTop - this.tip.offsetHeight - 2;
-    Object.assign(this.tip.style, { left: "90px", right: "", top: `${Math.max(top, 0)}px` });
   }
 }

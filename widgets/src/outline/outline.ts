@@ -1,11 +1,11 @@
 // Outline pane: a stage as foldable text. A selection marks the lines of its operations. Figures stand next to
 // the lines. Expensive details are requested when opened.
-import { told } from "../draw/sheet";
+import { drawText } from "../draw/sheet";
 import { html, type Child } from "../shared/markup";
 import type { OutlineLine, OutlineView } from "../models";
 import css from "./outline.css";
 import type { Send } from "../shared/pane";
-import { bytes, seconds } from "../shared/plot";
+import { formatBytes, formatSeconds } from "../shared/plot";
 import type { SearchField } from "../shared/search_field";
 import type { Selection } from "../shared/selection";
 import { TreePane } from "../shared/tree";
@@ -53,11 +53,11 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
   detail(found: DetailModel): void {
     if (!this.#details.has(found.stage)) return;
     const text = found.problem || "nothing";
-    this.#details.set(found.stage, found.lines.length ? found.lines : [said(text)]);
+    this.#details.set(found.stage, found.lines.length ? found.lines : [messageLine(text)]);
     this.#show();
   }
 
-  protected override shown(line: OutlineLine) {
+  protected override contentOf(line: OutlineLine) {
     const isLit = line.op_ids.length > 0;
     const content: Child[] = [html("span", { class: "trl-text" }, line.text || " ")];
     if (line.number) content.unshift(html("span", { class: "trl-number" }, String(line.number)));
@@ -77,7 +77,7 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
   protected override choose(k: number, more: boolean): void {
     const { detail, op_ids } = this.lines[k]!;
     if (detail && !this.#details.has(detail)) {
-      this.#details.set(detail, [said("loading …")]);
+      this.#details.set(detail, [messageLine("loading …")]);
       this.#show();
       this.send({ kind: "detail", name: detail });
     } else if (op_ids.length) this.selection.click(op_ids, more);
@@ -99,12 +99,14 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
       const said = [number || "", "  ".repeat(depth) + text, note, figures];
       return said.filter((part) => part !== "").join("  ");
     });
-    return lines.length ? told(lines.join("\n")) : null;
+    return lines.length ? drawText(lines.join("\n")) : null;
   }
 
   #texts(line: OutlineLine): string[] {
     return this.#model!.columns.map(({ unit }, k) => {
-      const text = { bytes, seconds }[unit] ?? ((n: number) => n.toLocaleString("en"));
+      const text =
+        { bytes: formatBytes, seconds: formatSeconds }[unit] ??
+        ((n: number) => n.toLocaleString("en"));
       return line.figures[k] ? text(line.figures[k]) : "";
     });
   }
@@ -123,7 +125,7 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
   }
 }
 
-function said(text: string): OutlineLine {
+function messageLine(text: string): OutlineLine {
   const nothing = { op_ids: [], note: "", number: 0, figures: [], folded: false, detail: "" };
   return { text, depth: 0, ...nothing };
 }

@@ -1,13 +1,13 @@
 // Run pane: controls, figures, learning curves, and live bytes compared with the prediction.
-import { aligned } from "./aligned";
+import { align } from "./alignment";
 import type { Numbers } from "../shared/buffers";
-import { run } from "../draw/charts";
-import { saved } from "../draw/sheet";
+import { curvesOf, run } from "../draw/charts";
+import { exportPicture } from "../draw/sheet";
 import { LineChart } from "../shared/line_chart";
-import { html } from "../shared/markup";
+import { button, html } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
-import { bytes, counted } from "../shared/plot";
+import { formatBytes, formatCount, formatPercent } from "../shared/plot";
 import type { SearchField } from "../shared/search_field";
 import { term } from "../shared/terms";
 import css from "./run.css";
@@ -72,15 +72,9 @@ export class RunPane extends Panel<RunView | null> {
     );
     this.#charts = [
       new LineChart(charts, "outputs by turn", "turn", (value) => value.toPrecision(3), null),
-      new LineChart(charts, "live bytes by executed point", "point", bytes, 0),
-      new LineChart(charts, "memory over time, s", "s", bytes, 0),
-      new LineChart(
-        charts,
-        "utilization over time, s",
-        "s",
-        (value) => `${(value * 100).toFixed(0)} %`,
-        1,
-      ),
+      new LineChart(charts, "live bytes by executed point", "point", formatBytes, 0),
+      new LineChart(charts, "memory over time, s", "s", formatBytes, 0),
+      new LineChart(charts, "utilization over time, s", "s", formatPercent, 1),
     ];
     this.onResize(charts, () => this.#charts.forEach((chart) => chart.fit()));
     this.onDispose(() => {
@@ -123,14 +117,14 @@ export class RunPane extends Panel<RunView | null> {
   }
 
   /** The kernel has ended, and the run with it. */
-  protected override ended(): void {
+  protected override onKernelEnd(): void {
     this.#asked = null;
     for (const button of this.#buttons.values()) button.disabled = true;
     this.#state.textContent = this.#state.dataset.state = "kernel ended";
   }
 
   override picture(): string | null {
-    return this.#model && saved(run(this.#model, ""));
+    return this.#model && exportPicture(run(this.#model, ""));
   }
 
   protected override leave(): void {
@@ -138,16 +132,16 @@ export class RunPane extends Panel<RunView | null> {
   }
 
   #button(command: Command, text: string): HTMLButtonElement {
-    const button = html("button", { "data-command": command }, text);
-    button.addEventListener("click", () => {
+    const act = () => {
       const paused = this.#model?.frame.state === "paused";
       const meant = command === "start" && paused ? "resume" : command;
       this.#asked = { command: meant, number: ++this.#number };
       this.#control();
       this.send({ kind: "run", command: meant, number: this.#number });
-    });
-    this.#buttons.set(command, button);
-    return button;
+    };
+    const found = button(text, act, { "data-command": command });
+    this.#buttons.set(command, found);
+    return found;
   }
 
   #control(): void {
@@ -198,22 +192,16 @@ export class RunPane extends Panel<RunView | null> {
       LineChart,
       LineChart,
     ];
-    const names = Object.keys(frame.curves);
-    const before = model.earlier.flatMap((run) =>
-      Object.entries(run.curves)
-        .filter(([name]) => names.includes(name))
-        .map(([name, curve]) => ({ name: `${name}, ${run.name}`, as: names.indexOf(name), curve })),
-    );
-    const known = aligned([...Object.values(frame.curves), ...before.map(({ curve }) => curve)]);
-    const lines = [...names.map((name) => ({ name })), ...before].map((line, k) => ({
-      ...line,
-      values: known.values[k]!,
-    }));
+    const lines = curvesOf(model);
+    const { at: turns, values } = align(lines);
     curves.shown = lines.length > 0;
-    curves.draw(known.at, lines);
+    curves.draw(
+      turns,
+      lines.map((line, k) => ({ ...line, values: values[k]! })),
+    );
     held.shown = !!model.held;
     memory.shown = !model.held;
-    if (model.held) live(held, model.held);
+    if (model.held) drawLiveBytes(held, model.held);
     const { at, resident, on_device } = model.load;
     const device = frame.process.on_device === null ? [] : [{ name: ARRAYS, values: on_device }];
     const planned = Array.from(at, () => model.predicted_peak);
@@ -234,7 +222,7 @@ export class RunPane extends Panel<RunView | null> {
 }
 
 /** Draw live bytes over the prediction, in equal parts of executed points. */
-function live(chart: LineChart, { first, last, bytes, predicted }: HeldBytes): void {
+function drawLiveBytes(chart: LineChart, { first, last, bytes, predicted }: HeldBytes): void {
   if (!bytes.length && chart.filled) return; // a last frame may have no points
   const part = (last - first) / Math.max(bytes.length, 1);
   const edges = bytes.length === 1; // a single part is drawn from end to end
@@ -248,7 +236,7 @@ function live(chart: LineChart, { first, last, bytes, predicted }: HeldBytes): v
 
 function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
   const { process, held } = frame;
-  const percent = (x: number | null) => (x === null ? "–" : `${(x * 100).toFixed(0)} %`);
+  const percent = (x: number | null) => (x === null ? "–" : formatPercent(x));
   const rate = (x: number | null) =>
     x === null ? "–" : x >= 100 ? x.toFixed(0) : x.toPrecision(3);
   const turns = frame.turns === null ? `${frame.turn}` : `${frame.turn} / ${frame.turns}`;
@@ -259,17 +247,17 @@ function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
     ["turns/s", rate(frame.compiling === null ? frame.turns_per_second : null)],
     ["steps/s", rate(frame.compiling === null ? frame.steps_per_second : null)],
     ["in kernels", percent(frame.busy)],
-    ["host", `${process.cpu.toFixed(2)} of ${counted(process.cores, "core")}`],
-    ["planned peak", bytes(predicted_peak)],
+    ["host", `${process.cpu.toFixed(2)} of ${formatCount(process.cores, "core")}`],
+    ["planned peak", formatBytes(predicted_peak)],
   ];
-  const live = held && `${bytes(held.live)}, at most ${bytes(held.peak)} measured`;
+  const live = held && `${formatBytes(held.live)}, at most ${formatBytes(held.peak)} measured`;
   if (live) shown.push(["live", live]);
-  if (frame.buffers !== null) shown.push(["XLA's buffers", bytes(frame.buffers)]);
-  if (process.on_device !== null) shown.push([ARRAYS, bytes(process.on_device)]);
-  if (process.resident !== null) shown.push(["process", bytes(process.resident)]);
+  if (frame.buffers !== null) shown.push(["XLA's buffers", formatBytes(frame.buffers)]);
+  if (process.on_device !== null) shown.push([ARRAYS, formatBytes(process.on_device)]);
+  if (process.resident !== null) shown.push(["process", formatBytes(process.resident)]);
   for (const device of frame.devices) {
     const watts = device.watts === null ? "" : `, ${device.watts.toFixed(0)} W`;
-    const memory = `${bytes(device.memory)} of ${bytes(device.total)}`;
+    const memory = `${formatBytes(device.memory)} of ${formatBytes(device.total)}`;
     shown.push([device.name, `${percent(device.busy)}, ${memory}${watts}`]);
   }
   for (const [name, { values, is_late }] of Object.entries(frame.curves)) {

@@ -27,10 +27,10 @@ import {
 import { legend, short } from "../draw/sheet";
 import type { ScopeView, StretchView } from "../models";
 import { listKeys } from "../shared/keyboard";
-import { html, made, row, svg, table } from "../shared/markup";
+import { html, createElement, row, svg, table } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { fill, Panel } from "../shared/panel";
-import { counted, duration, Scale } from "../shared/plot";
+import { formatCount, formatDuration, Scale } from "../shared/plot";
 import type { SearchField } from "../shared/search_field";
 import type { Selection } from "../shared/selection";
 import { TimeWindow } from "../shared/time_window";
@@ -75,7 +75,7 @@ export class ScopePane extends Panel<ScopeView> {
       this.#moveTracks();
       this.#request();
     },
-    duration,
+    (...ends) => ends.map(formatDuration).join(" – "),
     LEAST,
   );
   readonly #search: SearchField;
@@ -257,7 +257,7 @@ export class ScopePane extends Panel<ScopeView> {
       const count = device.ran.reduce((sum, one) => sum + one.count, 0);
       const all = { sort: sorts, name: "in all", count, ns: device.busy };
       return [all, ...device.ran].map((one) => {
-        const figures = [one.count.toLocaleString("en"), duration(one.ns)];
+        const figures = [one.count.toLocaleString("en"), formatDuration(one.ns)];
         const cells = [deviceName(device), one.sort, short(one.name, 400), ...figures];
         return row({}, process, ...cells, percent(one.ns, device.looked));
       });
@@ -286,7 +286,7 @@ export class ScopePane extends Panel<ScopeView> {
     const rows = times.slice(0, MOST_ROWS).map((one) => {
       const { operation, library, used, ns } = one;
       const process = short(processName(model.processes[one.process]!), 160);
-      const cells = [library + (USES[used] ?? ""), duration(ns), percent(ns, total)];
+      const cells = [library + (USES[used] ?? ""), formatDuration(ns), percent(ns, total)];
       const phase = model.phases[one.phase]!.name;
       return row({ "data-operation": operation }, process, phase, named(operation), ...cells);
     });
@@ -345,14 +345,14 @@ export class ScopePane extends Panel<ScopeView> {
     svg.setAttribute("preserveAspectRatio", "none");
     svg.setAttribute("viewBox", `${from} 0 ${to! - from!} ${box.height}`);
     this.#scale = new Scale(box, this.#window.range, [0, 1]);
-    axis!.replaceWith(made(timeBelow(this.#scale)));
+    axis!.replaceWith(createElement(timeBelow(this.#scale)));
     this.#tellWindow(this.#stretch);
   }
 
   #tellWindow({ lanes, devices }: StretchView): void {
-    const parts = [counted(lanes.length, "thread")];
-    if (devices.length) parts.push(counted(devices.length, "device"));
-    const [from, to] = this.#window.range.map(duration);
+    const parts = [formatCount(lanes.length, "thread")];
+    if (devices.length) parts.push(formatCount(devices.length, "device"));
+    const [from, to] = this.#window.range.map(formatDuration);
     this.#plot.setAttribute("aria-label", `${parts.join(" and ")} from ${from} to ${to}`);
   }
 
@@ -378,7 +378,7 @@ export class ScopePane extends Panel<ScopeView> {
     const there = spansAt(track, ns).slice(0, MOST_LISTED);
     const named = there.filter((k) => name[k]);
     const text = there.length
-      ? named.map((k) => `${names[name[k]!]}\n${duration(end[k]! - begin[k]!)}`).join("\n")
+      ? named.map((k) => `${names[name[k]!]}\n${formatDuration(end[k]! - begin[k]!)}`).join("\n")
       : (track.keys[mostOf(track.shares, width, column)]?.name ?? "");
     return short(text, 600);
   }

@@ -1,7 +1,7 @@
 // Time slider: sets the instant of all views, by slider, by step, or by playing.
-import { counted } from "../shared/plot";
+import { formatCount } from "../shared/plot";
 import { explain } from "../shared/terms";
-import { html } from "../shared/markup";
+import { button, html } from "../shared/markup";
 import { Pane, type Send } from "../shared/pane";
 import css from "./scrubber.css";
 import type { Selection } from "../shared/selection";
@@ -21,24 +21,18 @@ export class Scrubber extends Pane<Instants | null> {
     "data-first": true,
   });
   #text = html("output", { class: "trl-at", "aria-live": "off" });
-  #play = html("button", { title: "play", "aria-label": "play" }, "▶");
+  #play = button("▶", () => (this.#playing ? this.#pause() : this.#start()), { label: "play" });
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "scrubber", css);
-    const button = (text: string, label: string, act: () => void) => {
-      const made = html("button", { title: label, "aria-label": label }, text);
-      made.addEventListener("click", act);
-      return made;
-    };
-    this.#play.addEventListener("click", () => (this.#playing ? this.#pause() : this.#start()));
     this.#slider.addEventListener("input", () => this.#go(this.#slider.valueAsNumber));
     this.root.append(
       this.#play,
-      button("‹", "previous instant", () => this.#go(this.selection.instant ?? 0, -1)),
-      button("›", "next instant", () => this.#go(this.selection.instant ?? -1, 1)),
+      button("‹", () => this.#go(this.selection.instant ?? 0, -1), { label: "previous instant" }),
+      button("›", () => this.#go(this.selection.instant ?? -1, 1), { label: "next instant" }),
       this.#slider,
       this.#text,
-      button("×", "clear the instant", () => (this.#pause(), this.selection.at(null))),
+      button("×", () => (this.#pause(), this.selection.at(null)), { label: "clear the instant" }),
     );
     this.#text.title = explain("instant")!;
     this.onDispose(() => this.#pause());
@@ -59,7 +53,7 @@ export class Scrubber extends Pane<Instants | null> {
     this.#slider.valueAsNumber = at ?? 0;
     const what = at === null ? "no instant" : (this.#instants?.text(at) ?? "");
     this.#text.textContent =
-      at === null ? counted(count, "instant") : `${at} / ${count - 1}  ${what}`;
+      at === null ? formatCount(count, "instant") : `${at} / ${count - 1}  ${what}`;
     this.#slider.setAttribute("aria-valuetext", what);
   }
 

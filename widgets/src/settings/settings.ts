@@ -3,7 +3,7 @@ import { html } from "../shared/markup";
 import { Pane, type Send } from "../shared/pane";
 import type { Selection } from "../shared/selection";
 import css from "./settings.css";
-import { entered, shown } from "../shared/values";
+import { parseOption, formatOption } from "../shared/option_values";
 import type { BoundRow, Option, PipelineView, SearchView } from "../models";
 
 /** Python's report on its work. */
@@ -27,10 +27,10 @@ const TYPING = 180; // milliseconds without a key before a search starts
 export class Settings extends Pane<PipelineView> {
   #executor = html("span");
   #bounds = html("span", { class: "trl-fields", role: "group", "aria-label": "bounds" });
-  #options = html("div", { class: "trl-options" });
+  #options = html("div", { class: "trl-menu trl-options" });
   #details = html("details", {}, html("summary", {}, "options"), this.#options);
   #status = html("output", { class: "trl-status", role: "status" });
-  #rest = html("div", { class: "trl-more", hidden: true });
+  #rest = html("div", { class: "trl-menu trl-more", hidden: true });
   #more = html("button", { disabled: true, "aria-expanded": "false" }, "more");
   #cancel = html("button", { class: "trl-cancel" }, "cancel");
   #query = html("input", {
@@ -135,7 +135,7 @@ export class Settings extends Pane<PipelineView> {
     else if (now.matches("input:not([type=checkbox])")) now.select(); // the next key replaces it, as before
   }
 
-  protected override ended(): void {
+  protected override onKernelEnd(): void {
     this.#status.textContent = "the kernel has ended";
     this.#refuse();
   }
@@ -286,12 +286,12 @@ export class Settings extends Pane<PipelineView> {
     const field = html("input", {
       type: option.kind === "int" ? "number" : "text",
       min: option.kind === "int" ? 1 : undefined,
-      value: shown(option.value),
+      value: formatOption(option.value),
       placeholder,
       "data-key": key,
     });
     field.addEventListener("change", () =>
-      this.#set(option.name, entered(option.kind, field.value)),
+      this.#set(option.name, parseOption(option.kind, field.value)),
     );
     return field;
   }
@@ -300,7 +300,7 @@ export class Settings extends Pane<PipelineView> {
     const select = html("select", { "data-key": `option-${option.name}`, title: option.doc });
     option.choices.forEach((choice, k) => {
       const selected = same(choice, option.value);
-      select.append(html("option", { value: k, selected }, shown(choice)));
+      select.append(html("option", { value: k, selected }, formatOption(choice)));
     });
     select.addEventListener("change", () => {
       this.#set(option.name, option.choices[Number(select.value)]);

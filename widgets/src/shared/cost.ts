@@ -1,6 +1,6 @@
 // The cost of operations by one measure, as a colour of nodes and lines.
 import type { Measure } from "../models";
-import { bytes, counted, seconds } from "./plot";
+import { formatBytes, formatCount, formatSeconds } from "./plot";
 
 /** A cost per group of operations, such as that of a node. */
 export class CostMeasure {
@@ -23,8 +23,8 @@ export class CostMeasure {
 
   text(value: number): string {
     const { unit } = this.measure;
-    if (unit === "bytes") return bytes(value);
-    return unit === "seconds" ? seconds(value) : counted(value, "launch", "launches");
+    if (unit === "bytes") return formatBytes(value);
+    return unit === "seconds" ? formatSeconds(value) : formatCount(value, "launch", "launches");
   }
 }
 

@@ -102,6 +102,11 @@ function keeps(element: HTMLElement, key: string): boolean {
   return !isUpright && type !== "checkbox";
 }
 
+/** Whether a click or key adds to the selection instead of replacing it. */
+export function isAdding({ shiftKey, ctrlKey, metaKey }: MouseEvent | KeyboardEvent): boolean {
+  return shiftKey || ctrlKey || metaKey;
+}
+
 /** The keys that an element handles. */
 export function keys(
   element: Element,

@@ -31,7 +31,7 @@ export class LineChart {
     this.#chart = { across: "", lines: [], format, least: least ?? undefined };
     this.#window = new TimeWindow(
       () => this.#paint(),
-      (x) => Number(x.toPrecision(3)).toLocaleString("en"),
+      (...ends) => ends.map((x) => Number(x.toPrecision(3)).toLocaleString("en")).join(" – "),
     );
     this.#plot.setAttribute("aria-label", title);
     const head = html("figcaption", {}, title, this.#window.button);

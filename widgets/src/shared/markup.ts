@@ -18,7 +18,7 @@ export function html<K extends keyof HTMLElementTagNameMap>(
   attributes: Attributes = {},
   ...children: Child[]
 ): HTMLElementTagNameMap[K] {
-  return filled(document.createElement(tag), attributes, children);
+  return fillElement(document.createElement(tag), attributes, children);
 }
 
 /** An SVG element; see `html`. */
@@ -27,10 +27,10 @@ export function svg<K extends keyof SVGElementTagNameMap>(
   attributes: Attributes = {},
   ...children: Child[]
 ): SVGElementTagNameMap[K] {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
+  return fillElement(document.createElementNS(SVG, tag), attributes, children);
 }
 
-function filled<E extends Element>(element: E, attributes: Attributes, children: Child[]): E {
+function fillElement<E extends Element>(element: E, attributes: Attributes, children: Child[]): E {
   for (const [name, given] of Object.entries(attributes)) {
     const value = attribute(given);
     if (value !== null) element.setAttribute(name, value);
@@ -39,12 +39,33 @@ function filled<E extends Element>(element: E, attributes: Attributes, children:
   return element;
 }
 
+/** A button; `label` is both its tooltip and its name, for a button with a sign instead of a word. */
+export function button(
+  content: string,
+  act: (event: MouseEvent) => void,
+  { label, ...attributes }: Attributes = {},
+): HTMLButtonElement {
+  const names = label === undefined ? {} : { title: label, "aria-label": label };
+  const found = html("button", { ...names, ...attributes }, content);
+  found.addEventListener("click", act);
+  return found;
+}
+
+/** The key of a colour, before a name. */
+export function colourKey(fill: string): SVGElement {
+  return svg(
+    "svg",
+    { class: "trl-keys", viewBox: "0 0 12 12", "aria-hidden": "true" },
+    svg("rect", { x: 1, y: 1, width: 10, height: 10, fill }),
+  );
+}
+
 /** A drawing as an element. */
-export function made({ tag, attributes, children }: Shape): SVGElement {
+export function createElement({ tag, attributes, children }: Shape): SVGElement {
   return svg(
     tag,
     attributes,
-    ...children.map((one) => (typeof one === "string" ? one : made(one))),
+    ...children.map((one) => (typeof one === "string" ? one : createElement(one))),
   );
 }
 

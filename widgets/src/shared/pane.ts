@@ -1,6 +1,6 @@
 // Base class of views: a pane draws a view-model in an element, marks the selection, and reports user actions.
 // A widget is one pane; the explorer has several with a common `Selection`.
-import { ENDED } from "./ended";
+import { ENDED } from "./kernel_end";
 import { OneStop } from "./keyboard";
 import { html } from "./markup";
 import type { Selection } from "./selection";
@@ -47,7 +47,7 @@ export abstract class Pane<Model> {
         else this.range();
       }),
     );
-    this.root.addEventListener(ENDED, () => this.ended());
+    this.root.addEventListener(ENDED, () => this.onKernelEnd());
     const watch = new MutationObserver(() => this.theme());
     watch.observe(document.body, { attributeFilter: ["data-jp-theme-name", "class"] });
     this.#release.push(() => watch.disconnect());
@@ -69,7 +69,7 @@ export abstract class Pane<Model> {
   theme(): void {}
 
   /** Show that nothing is pending any more: the kernel has ended. */
-  protected ended(): void {}
+  protected onKernelEnd(): void {}
 
   /** End the selection; an open or typed item ends first. */
   protected leave(): void {

@@ -1,11 +1,11 @@
 // Common parts of the explorer's panes: title, controls, search, and export of pictures.
 import type { Shape } from "../draw/shapes";
 import { keys } from "./keyboard";
-import { html, made } from "./markup";
+import { html, createElement } from "./markup";
 import { Pane, type Send } from "./pane";
 import css from "./panel.css";
 import { pictureButtons } from "./picture";
-import { SearchField, type Searched } from "./search_field";
+import { SearchField, type SearchItems } from "./search_field";
 import type { Selection } from "./selection";
 
 const TYPED = "textarea, input:not([type=range], [type=checkbox])";
@@ -49,7 +49,7 @@ export abstract class Panel<Model> extends Pane<Model> {
   }
 
   /** Add a search field, which the key / enters. */
-  protected offerSearch(label: string, items: Searched): SearchField {
+  protected offerSearch(label: string, items: SearchItems): SearchField {
     const field = new SearchField(label, items);
     this.#search = field;
     this.tools.prepend(field.count, field.input);
@@ -86,6 +86,17 @@ export abstract class Panel<Model> extends Pane<Model> {
     }
   }
 
+  /** Scroll the pane, never the page, to a row; `margin` pixels of its neighbours are visible too. */
+  protected reveal(row: HTMLElement | undefined, margin = 8): void {
+    if (!row || row.hidden) return;
+    const { scrollTop, clientHeight } = this.body;
+    const [top, bottom] = [row.offsetTop, row.offsetTop + row.offsetHeight];
+    if (top < scrollTop) this.body.scrollTop = top - margin;
+    else if (bottom > scrollTop + clientHeight) {
+      this.body.scrollTop = bottom - clientHeight + margin;
+    }
+  }
+
   /** End the search; false if there is none. */
   protected endSearch(): boolean {
     return this.#search?.clear() ?? false;
@@ -106,6 +117,6 @@ export function fill(
   element.setAttribute("width", String(width));
   element.setAttribute("height", String(height));
   element.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  const elements = shapes.map((one) => (one instanceof Element ? one : made(one)));
+  const elements = shapes.map((one) => (one instanceof Element ? one : createElement(one)));
   element.replaceChildren(...elements);
 }

@@ -1,18 +1,16 @@
 // Export of pictures as files.
-import { html } from "./markup";
+import { button } from "./markup";
 
 /** Buttons that save a picture as SVG and as PNG; `take` returns its text, or null while it is empty. */
 export function pictureButtons(name: string, take: () => string | null): HTMLElement[] {
   const writers = { SVG: saveSvg, PNG: savePng };
   return Object.entries(writers).map(([format, write]) => {
     const label = `save ${name} as ${format}`;
-    const look = { class: "trl-quiet", title: label, "aria-label": label };
-    const button = html("button", look, format);
-    button.addEventListener("click", () => {
+    const act = () => {
       const taken = take();
       if (taken) void write(new Blob([taken], { type: "image/svg+xml" }), name);
-    });
-    return button;
+    };
+    return button(format, act, { class: "trl-quiet", label });
   });
 }
 

@@ -1,5 +1,5 @@
 // Plotting: scales, ticks, axes, and marks that differ by shape as well as colour.
-import { LINE, SOFT } from "../draw/looks";
+import { LINE, SOFT } from "../draw/theme_colours";
 import { type Shape, shape } from "../draw/shapes";
 import type { Statement } from "../models";
 
@@ -71,14 +71,15 @@ export function ticks(low: number, high: number, count = 5, base = 10): number[]
   return Array.from({ length: Math.max(last - first + 1, 0) }, (_, n) => (first + n) * step);
 }
 
-/** The axis of a time window in nanoseconds, with readable units. */
-export function timeAxis(begin: number, end: number, count = 6): Axis {
-  const [size, unit] = unitOf(end - begin, 2);
-  const label = (at: number) => Number((at / size).toPrecision(12)).toLocaleString("en");
+/** The axis of a time window with readable units; `ns` is the number of nanoseconds of 1. */
+export function timeAxis(begin: number, end: number, ns = 1, label = ""): Axis {
+  const [long, unit] = unitOf((end - begin) * ns, 2);
+  const size = long / ns;
+  const text = (at: number) => Number((at / size).toPrecision(12)).toLocaleString("en");
   return {
-    label: "",
-    ticks: ticks(begin / size, end / size, count).map((at) => at * size),
-    format: (at) => `${label(at)} ${unit}`,
+    label,
+    ticks: ticks(begin / size, end / size, 6).map((at) => at * size),
+    format: (at) => `${text(at)} ${unit}`,
   };
 }
 
@@ -95,7 +96,7 @@ function unitOf(ns: number, times = 1): [number, string] {
 }
 
 /** Nanoseconds in a readable unit: 1.23 s, 45.6 µs. */
-export function duration(ns: number): string {
+export function formatDuration(ns: number): string {
   const [size, unit] = unitOf(ns);
   return `${size === 1 ? Math.round(ns) : Number((ns / size).toPrecision(3))} ${unit}`;
 }
@@ -106,7 +107,7 @@ export function counts(low: number, high: number, count = 5): number[] {
 }
 
 /** 12.3 KiB, 320 KiB. */
-export function bytes(n: number): string {
+export function formatBytes(n: number): string {
   const units = ["B", "KiB", "MiB", "GiB"];
   let size = n;
   while (Math.abs(size) >= 1024 && units.length > 1) {
@@ -117,15 +118,18 @@ export function bytes(n: number): string {
 }
 
 /** 1 line, 2,000 lines. */
-export function counted(n: number, noun: string, plural = `${noun}s`): string {
+export function formatCount(n: number, noun: string, plural = `${noun}s`): string {
   return `${n.toLocaleString("en")} ${n === 1 ? noun : plural}`;
 }
 
-/** 1.2 s, 34 ms, 0.4 ms. */
-export function seconds(s: number): string {
-  if (s >= 1) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
-  const ms = s * 1e3;
-  return `${ms.toFixed(ms < 10 ? 1 : 0)} ms`;
+/** The same of seconds. */
+export function formatSeconds(s: number): string {
+  return formatDuration(1e9 * s);
+}
+
+/** A share as 34 %. */
+export function formatPercent(share: number): string {
+  return `${(share * 100).toFixed(0)} %`;
 }
 
 export interface Axis {

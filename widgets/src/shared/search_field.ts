@@ -1,10 +1,12 @@
 // Search field of a pane: finds items by their texts, and moves between them.
 import { html } from "./markup";
 
-/** The items of a pane, by their ids. */
-export interface Searched {
+/** The items of a pane, by their ids. An item is found if its text contains the query, or by `find`. */
+export interface SearchItems {
   /** The id and the text of each item. */
-  items(): readonly (readonly [id: number, text: string])[];
+  items?(): readonly (readonly [id: number, text: string])[];
+  /** The ids of the items that a query finds. */
+  find?(query: string): readonly number[];
   /** Mark the items in `hits`. */
   mark(): void;
   /** Go to a found item. */
@@ -20,7 +22,7 @@ export class SearchField {
 
   constructor(
     label: string,
-    private readonly searched: Searched,
+    private readonly searched: SearchItems,
   ) {
     this.input = html("input", { type: "search", placeholder: "find", "aria-label": label });
     this.input.addEventListener("input", () => this.refresh());
@@ -31,9 +33,15 @@ export class SearchField {
 
   /** Search again, after a change of the items. */
   refresh(): void {
-    const wanted = this.input.value.toLowerCase();
-    const found = this.searched.items().filter(([, text]) => text.toLowerCase().includes(wanted));
-    this.hits = wanted ? new Set(found.map(([id]) => id)) : null;
+    const query = this.input.value.trim().toLowerCase();
+    const { items, find } = this.searched;
+    const contains = ([, text]: readonly [number, string]) => text.toLowerCase().includes(query);
+    const found = find
+      ? find(query)
+      : items!()
+          .filter(contains)
+          .map(([id]) => id);
+    this.hits = query ? new Set(found) : null;
     this.#tell();
     this.searched.mark();
   }

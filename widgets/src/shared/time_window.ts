@@ -4,10 +4,19 @@ import { html, svg } from "./markup";
 import type { Scale } from "./plot";
 
 const LEAST_DRAG = 4; // pixels; a shorter movement is a click
-const ZOOM = 1.25; // factor of one step of the wheel
+const ZOOM = 1.5; // factor of one step of the wheel
 
 /** Receives a click with the element at its position. */
 export type Click = (event: PointerEvent, target: Element) => void;
+
+/** What differs in a plot whose axis is not the scale's, or that has other keys. */
+export interface OwnAxis {
+  /** The moment at a horizontal position. */
+  at?(px: number): number;
+  /** The moment around which keys zoom. */
+  moment?(): number;
+  keys?(event: KeyboardEvent): Record<string, () => void>;
+}
 
 /** Part of a time axis. */
 export class TimeWindow {
@@ -18,13 +27,16 @@ export class TimeWindow {
   /** Shows the window while it is not the whole axis, and resets it. */
   readonly button = html("button", { title: "show everything: Escape, 0, or double click" });
 
+  /** Whether the pointer is marking a range. */
+  isDragged = false;
+
   /**
-   * `changed` is called after each change by the user; `text` formats a moment; no window is shorter than
-   * `least`.
+   * `changed` is called after each change by the user; `text` formats a window; no window is shorter than `least`.
+   * If that is 1 or more, the axis counts, and a dragged window has whole ends.
    */
   constructor(
     private readonly changed: () => void,
-    private readonly text: (moment: number) => string,
+    private readonly text: (begin: number, end: number) => string,
     private readonly least = 0,
   ) {
     this.button.hidden = true;
@@ -57,24 +69,31 @@ export class TimeWindow {
   #set(begin: number, end: number): void {
     this.#range = [begin, end];
     this.button.hidden = this.isWhole;
-    this.button.textContent = `${this.text(begin)} – ${this.text(end)} ×`;
+    this.button.textContent = `${this.text(begin, end)} ×`;
   }
 
   /** Show a window, as far as it is on the axis. */
   show(begin: number, end: number): void {
+    if (this.place(begin, end)) this.changed();
+  }
+
+  /** The same without a call of `changed`; returns whether the window is another one. */
+  place(begin: number, end: number): boolean {
     const whole = this.#last - this.#first;
     const size = Math.min(Math.max(end - begin, this.least, whole * 1e-9), whole);
     const from = Math.min(Math.max(begin, this.#first), this.#last - size);
     const [before, after] = this.#range;
     this.#set(from, from + size);
-    if (from !== before || from + size !== after) this.changed();
+    return from !== before || from + size !== after;
   }
 
-  /** Multiply the length of the window, around a moment. */
-  zoom(by: number, around?: number): void {
+  /** Multiply the length of the window, around a visible moment or else its middle. */
+  zoom(by: number, around = NaN): void {
     const [begin, end] = this.#range;
-    const at = around ?? (begin + end) / 2;
-    this.show(at - (at - begin) * by, at + (end - at) * by);
+    const at = around >= begin && around <= end ? around : (begin + end) / 2;
+    const size = Math.max((end - begin) * by, this.least);
+    const from = at - ((at - begin) * size) / (end - begin);
+    this.show(from, from + size);
   }
 
   /** Move the window by a fraction of its length. */
@@ -95,25 +114,27 @@ export class TimeWindow {
    * Control the window in a plot. Dragging shows the marked range, and a double click or 0 shows everything.
    * The wheel zooms with control, and moves the window sideways.
    */
-  control(plot: SVGSVGElement, scale: () => Scale, click: Click): void {
-    const at = (event: MouseEvent) => event.clientX - plot.getBoundingClientRect().left;
+  control(plot: SVGSVGElement, scale: () => Scale, click: Click, own: OwnAxis = {}): void {
+    const at = own.at ?? ((px: number) => scale().at(px));
+    const pxOf = (event: MouseEvent) => event.clientX - plot.getBoundingClientRect().left;
     const marked = svg("rect", { class: "trl-brush" });
     let pressed: number | null = null;
     let target: Element = plot;
     const mark = (event: PointerEvent): [number, number] | null => {
-      if (pressed === null || Math.abs(at(event) - pressed) < LEAST_DRAG) return null;
+      if (pressed === null || Math.abs(pxOf(event) - pressed) < LEAST_DRAG) return null;
       const { left, width } = scale().box;
-      const ends = [pressed, at(event)].map((px) => Math.min(Math.max(px, left), left + width));
+      const ends = [pressed, pxOf(event)].map((px) => Math.min(Math.max(px, left), left + width));
       return [Math.min(...ends), Math.max(...ends)];
     };
     plot.addEventListener("pointerdown", (event) => {
       if (event.button) return;
-      pressed = at(event);
+      pressed = pxOf(event);
       target = event.target as Element;
       plot.setPointerCapture(event.pointerId);
     });
     plot.addEventListener("pointermove", (event) => {
       const range = mark(event);
+      this.isDragged = range !== null;
       if (!range) return marked.remove();
       const { top, height } = scale().box;
       const [x, end] = range;
@@ -124,14 +145,12 @@ export class TimeWindow {
     });
     plot.addEventListener("pointerup", (event) => {
       const range = mark(event);
-      const was = pressed;
-      pressed = null;
-      marked.remove();
-      if (range) this.show(scale().at(range[0]), scale().at(range[1]));
-      else if (was !== null) click(event, target);
+      if (range) this.#enlarge(at(range[0]), at(range[1]));
+      else if (pressed !== null) click(event, target);
     });
-    plot.addEventListener("pointercancel", () => {
+    plot.addEventListener("lostpointercapture", () => {
       pressed = null;
+      this.isDragged = false;
       marked.remove();
     });
     plot.addEventListener("dblclick", () => this.reset());
@@ -139,22 +158,31 @@ export class TimeWindow {
       "wheel",
       (event) => {
         const { ctrlKey, metaKey, deltaX, deltaY } = event;
-        if (ctrlKey || metaKey) this.zoom(deltaY > 0 ? ZOOM : 1 / ZOOM, scale().at(at(event)));
+        const steps = Math.min(Math.max(deltaY / 100, -1), 1);
+        if (ctrlKey || metaKey) this.zoom(ZOOM ** steps, at(pxOf(event)));
         else if (deltaX && !this.isWhole) this.move(deltaX / 500);
         else return; // the page scrolls
         event.preventDefault();
       },
       { passive: false },
     );
-    keys(plot, () => ({
-      "+": () => this.zoom(0.5),
-      "=": () => this.zoom(0.5),
-      "-": () => this.zoom(2),
+    const zoom = (by: number) => this.zoom(by, own.moment?.());
+    keys(plot, (event) => ({
+      "+": () => zoom(0.5),
+      "=": () => zoom(0.5),
+      "-": () => zoom(2),
       "0": () => void this.reset(),
       ArrowLeft: () => this.move(-0.25),
       ArrowRight: () => this.move(0.25),
       Home: () => this.move(-Infinity),
       End: () => this.move(Infinity),
+      ...own.keys?.(event),
     }));
+  }
+
+  /** Show a dragged range. */
+  #enlarge(begin: number, end: number): void {
+    if (this.least < 1) this.show(begin, end);
+    else this.show(Math.floor(begin), Math.ceil(end)); // the axis counts
   }
 }

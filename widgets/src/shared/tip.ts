@@ -25,6 +25,15 @@ export class Tip {
     this.root.style.top = `${this.body.scrollTop + (below ? y + 14 : y - offsetHeight - 8)}px`;
   }
 
+  /** Show a text above an element of the pane. */
+  showAbove(element: Element, text: string): void {
+    this.root.textContent = text;
+    this.root.hidden = false;
+    const [at, body] = [element, this.body].map((one) => one.getBoundingClientRect().top);
+    const top = at! - body! + this.body.scrollTop - this.root.offsetHeight - 2;
+    Object.assign(this.root.style, { left: "90px", right: "", top: `${Math.max(top, 0)}px` });
+  }
+
   hide(): void {
     this.root.hidden = true;
   }

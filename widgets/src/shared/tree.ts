@@ -1,7 +1,7 @@
 // Foldable lines of text with marked selection.
-import { told } from "../draw/sheet";
+import { drawText } from "../draw/sheet";
 import { foldKeys } from "./folds";
-import { keys } from "./keyboard";
+import { isAdding, keys } from "./keyboard";
 import css from "./tree.css";
 import type { LineColours } from "./line_colours";
 import { html, type Child } from "./markup";
@@ -41,7 +41,7 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
   }
 
   /** The content, classes and tooltip of a line. */
-  protected abstract shown(line: Row): { content: Child[]; classes: string; title: string };
+  protected abstract contentOf(line: Row): { content: Child[]; classes: string; title: string };
 
   #colours: LineColours | null = null;
 
@@ -100,11 +100,11 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
 
   override picture(): string | null {
     const lines = this.lines.map(({ depth, text }) => "  ".repeat(depth) + text);
-    return lines.length ? told(lines.join("\n")) : null;
+    return lines.length ? drawText(lines.join("\n")) : null;
   }
 
   #row(line: Row, k: number): HTMLElement {
-    const { content, classes, title } = this.shown(line);
+    const { content, classes, title } = this.contentOf(line);
     const row = html(
       "div",
       {
@@ -129,8 +129,8 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
     if (!row) return;
     const k = Number(row.dataset.line);
     this.#focus(k);
-    if (target.closest(".trl-fold") && this.#turns(k)) return;
-    this.choose(k, event.shiftKey || event.ctrlKey || event.metaKey);
+    if (target.closest(".trl-fold") && this.#toggle(k)) return;
+    this.choose(k, isAdding(event));
   }
 
   #acts(event: KeyboardEvent): Record<string, (() => void) | undefined> {
@@ -145,8 +145,8 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
       Home: () => this.#focus(shown[0]!),
       End: () => this.#focus(shown.at(-1)!),
       ArrowLeft: () =>
-        this.#opens(k) && !folded ? this.#turns(k) : this.#focus(Math.max(this.#parent(k), 0)),
-      ArrowRight: () => (folded ? this.#turns(k) : step(1)),
+        this.#opens(k) && !folded ? this.#toggle(k) : this.#focus(Math.max(this.#parent(k), 0)),
+      ArrowRight: () => (folded ? this.#toggle(k) : step(1)),
       Enter: () => this.choose(k, event.shiftKey),
       " ": () => this.choose(k, event.shiftKey),
     };
@@ -163,7 +163,7 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
   }
 
   /** Fold or unfold; false if the line has nothing to fold. */
-  #turns(k: number): boolean {
+  #toggle(k: number): boolean {
     if (!this.#opens(k)) return false;
     this.foldLine(k, !this.folded.has(this.#keys[k]!));
     this.#fold();
@@ -198,14 +198,5 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
   #focus(k: number): void {
     this.rows[k]?.focus({ preventScroll: true });
     this.reveal(this.rows[k]);
-  }
-
-  /** Scroll the pane, never the page. */
-  protected reveal(row: HTMLElement | undefined): void {
-    if (!row || row.hidden) return;
-    const { scrollTop, clientHeight } = this.body;
-    const [top, bottom] = [row.offsetTop, row.offsetTop + row.offsetHeight];
-    if (top < scrollTop) this.body.scrollTop = top - 8;
-    else if (bottom > scrollTop + clientHeight) this.body.scrollTop = bottom - clientHeight + 8;
   }
 }

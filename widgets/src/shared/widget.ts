@@ -1,7 +1,7 @@
 // Connection between an anywidget model and the panes of a widget.
 import type { AnyModel, RenderProps } from "@anywidget/types";
 import { unpack, type Packed } from "./buffers";
-import { live } from "./ended";
+import { endWithKernel } from "./kernel_end";
 import type { Send } from "./pane";
 import { Selection } from "./selection";
 
@@ -92,7 +92,7 @@ export function write<T extends ObjectHash>(model: AnyModel<T>, traits: Partial<
 export function widget<T extends ObjectHash>(
   make: (model: AnyModel<T>, el: HTMLElement) => (() => void)[],
 ): { render: (props: RenderProps<T>) => () => void } {
-  return live<T>(({ model, el }) => {
+  return endWithKernel<T>(({ model, el }) => {
     const leave = make(model, el);
     return () => leave.forEach((act) => act());
   });

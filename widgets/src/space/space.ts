@@ -1,17 +1,18 @@
 // Iteration space pane: marks of a turn's points, with selection and time.
+import { isAdding } from "../shared/keyboard";
 import { space, spaceIn } from "../draw/space";
 import { about } from "../shared/instants";
-import { html, made, svg } from "../shared/markup";
+import { html, createElement, svg } from "../shared/markup";
 import type { Send } from "../shared/pane";
-import { counted, mark } from "../shared/plot";
+import { formatCount, mark } from "../shared/plot";
 import type { Selection } from "../shared/selection";
 import css from "./space.css";
-import { type Described, TimedPane } from "../shared/timed";
+import { type Description, TimeAxisPane } from "../shared/time_axis_pane";
 import type { IterationSpaceView, Statement } from "../models";
 
 const NEAR = 9; // maximal distance in pixels between the pointer and a mark
 
-export class SpacePane extends TimedPane<IterationSpaceView> {
+export class SpacePane extends TimeAxisPane<IterationSpaceView> {
   #model: IterationSpaceView | null = null;
   #groups: SVGElement[] = [];
   #chips: HTMLElement[] = [];
@@ -34,7 +35,7 @@ export class SpacePane extends TimedPane<IterationSpaceView> {
     this.note.textContent = about(model.turn);
     this.plot.setAttribute(
       "aria-label",
-      `iteration space: ${counted(model.turn.count, "executed point")} of ${counted(model.statements.length, "statement")}`,
+      `iteration space: ${formatCount(model.turn.count, "executed point")} of ${formatCount(model.statements.length, "statement")}`,
     );
     this.#chips = model.statements.map((one) => this.#chip(one));
     this.#legend.replaceChildren(...this.#chips);
@@ -67,11 +68,11 @@ export class SpacePane extends TimedPane<IterationSpaceView> {
   protected override paint(width: number): SVGElement[] {
     const drawn = spaceIn(this.#model!, this.box(width, 20, 34), this.#least, this.visible);
     this.scale = drawn.scale;
-    this.#groups = drawn.marks.map(made);
-    return [made(drawn.axes), ...this.#groups];
+    this.#groups = drawn.marks.map(createElement);
+    return [createElement(drawn.axes), ...this.#groups];
   }
 
-  protected override describe(px: number, py: number): Described | null {
+  protected override describe(px: number, py: number): Description | null {
     const { box } = this.scale;
     const at = Math.floor(this.scale.at(px));
     if (!this.instants || at < 0 || at >= this.instants.count) return null;
@@ -116,9 +117,7 @@ export class SpacePane extends TimedPane<IterationSpaceView> {
       key,
       html("span", {}, one.name),
     );
-    chip.addEventListener("click", (event) =>
-      this.selection.click(one.op_ids, event.shiftKey || event.ctrlKey || event.metaKey),
-    );
+    chip.addEventListener("click", (event) => this.selection.click(one.op_ids, isAdding(event)));
     return chip;
   }
 }

@@ -1,7 +1,7 @@
 // Steps pane: the rewrites of a pass, its refusals and its choices.
-import { html } from "../shared/markup";
+import { button, html } from "../shared/markup";
 import { Pane, type Send } from "../shared/pane";
-import { bytes, counted } from "../shared/plot";
+import { formatBytes, formatCount } from "../shared/plot";
 import type { Selection } from "../shared/selection";
 import css from "./steps.css";
 import type { DetailModel } from "../outline/outline";
@@ -33,18 +33,13 @@ export class StepsPane extends Pane<StepsView | null> {
     private readonly show: (ids: readonly number[]) => void = () => {},
   ) {
     super(host, selection, send, "steps", css);
-    const button = (text: string, label: string, by: number) => {
-      const made = html("button", { title: label, "aria-label": label }, text);
-      made.addEventListener("click", () => this.#go(this.#at + by));
-      return made;
-    };
     this.#slider.addEventListener("input", () => this.#go(this.#slider.valueAsNumber));
     this.#walk = html(
       "div",
       { class: "trl-walk" },
-      button("‹", "previous step", -1),
+      button("‹", () => this.#go(this.#at - 1), { label: "previous step" }),
       this.#slider,
-      button("›", "next step", 1),
+      button("›", () => this.#go(this.#at + 1), { label: "next step" }),
       this.#text,
       this.#whole,
     );
@@ -68,9 +63,9 @@ export class StepsPane extends Pane<StepsView | null> {
     this.#walk.hidden = !this.#steps.length;
     this.root.hidden =
       !model || !(model.steps.length + model.refused.length + model.choices.length);
-    this.#rest.replaceChildren(...(model ? this.#told(model) : []));
+    this.#rest.replaceChildren(...(model ? this.#listChoices(model) : []));
     const rules = (model?.rules ?? []).map(({ rule, count }) => `${rule} ×${count}`);
-    this.#text.textContent = `${counted(this.#steps.length, "step")}: ${rules.slice(0, 6).join(", ")}`;
+    this.#text.textContent = `${formatCount(this.#steps.length, "step")}: ${rules.slice(0, 6).join(", ")}`;
     this.#text.title = rules.join("\n");
   }
 
@@ -142,16 +137,11 @@ export class StepsPane extends Pane<StepsView | null> {
   #ids(ids: readonly number[], when: string): HTMLElement {
     const few = ids.slice(0, 4).map((id) => `%${id}`);
     const more = ids.length > few.length ? ` +${ids.length - few.length}` : "";
-    const made = html(
-      "button",
-      { class: "trl-ids", title: `select the operations ${when} the step` },
-      few.join(" ") + more,
-    );
-    made.addEventListener("click", () => this.selection.choose(ids));
-    return made;
+    const look = { class: "trl-ids", title: `select the operations ${when} the step` };
+    return button(few.join(" ") + more, () => this.selection.choose(ids), look);
   }
 
-  #told(model: StepsView): HTMLElement[] {
+  #listChoices(model: StepsView): HTMLElement[] {
     const found: HTMLElement[] = [];
     if (model.refused.length) {
       const rows = model.refused.map(({ reason, op_ids }) => {
@@ -182,5 +172,5 @@ export class StepsPane extends Pane<StepsView | null> {
 function forecast(one: Way["forecast"]): string {
   if (!one) return "";
   if ("problem" in one) return ` (${one.problem})`;
-  return ` (peak ${bytes(one.peak)}, ${counted(one.launches, "launch", "launches")})`;
+  return ` (peak ${formatBytes(one.peak)}, ${formatCount(one.launches, "launch", "launches")})`;
 }

@@ -1,11 +1,12 @@
 // Storage pane: every buffer or store with its layout, shared slots and reasons; above them the totals with
 // their sources.
-import { told } from "../draw/sheet";
-import { html, svg, table, type Child } from "../shared/markup";
+import { isAdding } from "../shared/keyboard";
+import { drawText } from "../draw/sheet";
+import { colourKey, html, table, type Child } from "../shared/markup";
 import type { Amount, KeptTensor, Place, SharedPlace, StoresView } from "../models";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
-import { bytes } from "../shared/plot";
+import { formatBytes } from "../shared/plot";
 import { term } from "../shared/terms";
 import type { Selection } from "../shared/selection";
 import css from "./stores.css";
@@ -18,6 +19,7 @@ const PARTS: readonly [Amount["part"], string][] = [
   ["needed", "="],
   ["process", ""],
 ];
+const HEAD = 40; // pixels of the heads, which stay visible
 const PLACE = { xla: "XLA's buffer", interpreter: "store" } as const;
 
 export class StoresPane extends Panel<StoresView | null> {
@@ -61,7 +63,7 @@ export class StoresPane extends Panel<StoresView | null> {
     if (!model) return;
     const count = model.places.length;
     const what = model.executor === "xla" ? "buffers" : "stores";
-    this.note.textContent = `${count} ${what}, ${bytes(model.bytes)}; ${model.how}`;
+    this.note.textContent = `${count} ${what}, ${formatBytes(model.bytes)}; ${model.how}`;
     this.note.title = this.note.textContent;
     this.#place.textContent = PLACE[model.executor];
     const most = Math.max(...model.places.map((one) => one.bytes), 1);
@@ -86,11 +88,14 @@ export class StoresPane extends Panel<StoresView | null> {
       this.#rows[k]!.classList.toggle("trl-selected", marked);
       this.#rows[k]!.setAttribute("aria-selected", String(marked));
     });
-    this.#reveal(this.#rows.find((row) => row.classList.contains("trl-selected")));
+    this.reveal(
+      this.#rows.find((row) => row.classList.contains("trl-selected")),
+      HEAD,
+    );
   }
 
   override picture(): string | null {
-    return this.#model && told(this.body.innerText);
+    return this.#model && drawText(this.body.innerText);
   }
 
   /** The amounts by part with their sources; values of a run replace earlier ones. */
@@ -106,7 +111,7 @@ export class StoresPane extends Panel<StoresView | null> {
         html(
           "dd",
           { "data-part": part, "data-known": one.known, title: one.about },
-          html("b", {}, bytes(one.bytes)),
+          html("b", {}, formatBytes(one.bytes)),
           " ",
           term("span", one.known),
         ),
@@ -124,14 +129,14 @@ export class StoresPane extends Panel<StoresView | null> {
       { "data-place": one.name },
       html("th", { scope: "row" }, this.#tensor(own, true)),
       html("td", {}, one.layout, reason(one.why)),
-      html("td", { class: "trl-bytes", style: `--share: ${share}` }, bytes(one.bytes)),
+      html("td", { class: "trl-bytes", style: `--share: ${share}` }, formatBytes(one.bytes)),
       html("td", {}, this.#model?.executor === "xla" ? one.name : own.kind.split(" ")[0]!),
-      html("td", {}, ...one.shared.map((other) => this.#shared(other, named)), ...apart(own)),
+      html("td", {}, ...one.shared.map((other) => this.#shared(other, named)), ...listRemarks(own)),
     );
     row.addEventListener("click", (event) => {
       const button = (event.target as Element).closest<HTMLElement>("button[data-tensor]");
       const meant = named.get(button?.dataset.tensor ?? "") ?? own;
-      this.selection.pick(meant, event.shiftKey || event.ctrlKey || event.metaKey);
+      this.selection.pick(meant, isAdding(event));
     });
     return row;
   }
@@ -140,11 +145,7 @@ export class StoresPane extends Panel<StoresView | null> {
     const last = one.last_read_by.join(", ") || "none: needed until the end";
     const title = `last read by ${last}`;
     const button = html("button", { class: "trl-quiet", "data-tensor": one.name, title });
-    if (keyed) {
-      const key = svg("svg", { class: "trl-keys", viewBox: "0 0 12 12", "aria-hidden": "true" });
-      key.append(svg("rect", { x: 1, y: 1, width: 10, height: 10, fill: one.colour }));
-      button.append(key);
-    }
+    if (keyed) button.append(colourKey(one.colour));
     button.append(one.name);
     return button;
   }
@@ -159,22 +160,14 @@ export class StoresPane extends Panel<StoresView | null> {
         : other.name;
     return html("div", {}, html("span", {}, `${other.how} `, who), reason(other.why));
   }
-
-  /** Scroll the pane, never the page. */
-  #reveal(row: HTMLElement | undefined): void {
-    if (!row) return;
-    const { scrollTop, clientHeight } = this.body;
-    const [top, bottom] = [row.offsetTop, row.offsetTop + row.offsetHeight];
-    if (top < scrollTop || bottom > scrollTop + clientHeight) this.body.scrollTop = top - 40;
-  }
 }
 
 /** Periods of a tensor on the host, and reasons that kernels cannot reuse its memory in place. */
-function apart({ waits, not_given }: KeptTensor): HTMLElement[] {
-  return [...said("on the host", waits), ...said("not reused in place", not_given)];
+function listRemarks({ waits, not_given }: KeptTensor): HTMLElement[] {
+  return [...listReasons("on the host", waits), ...listReasons("not reused in place", not_given)];
 }
 
-function said(what: string, why: readonly string[]): HTMLElement[] {
+function listReasons(what: string, why: readonly string[]): HTMLElement[] {
   return why.length ? [html("div", {}, what, ...why.map(reason))] : [];
 }
 

@@ -1,7 +1,8 @@
 // Stream pane: runs stepped by completed kernels, with tracks, slots, and the contents of the window.
+import { isAdding } from "../shared/keyboard";
 import {
   endsOf,
-  headed,
+  describeRun,
   lengthOf,
   runs,
   scaleOf,
@@ -10,11 +11,11 @@ import {
   textOf,
   waiting,
 } from "../draw/streams";
-import { html, row, svg, table } from "../shared/markup";
+import { button, html, row, svg, table } from "../shared/markup";
 import type { StreamLaunch, StreamView } from "../models";
 import type { Send } from "../shared/pane";
 import { fill, Panel } from "../shared/panel";
-import { duration } from "../shared/plot";
+import { formatDuration } from "../shared/plot";
 import type { Selection } from "../shared/selection";
 import { TimeWindow } from "../shared/time_window";
 import css from "./streams.css";
@@ -26,7 +27,7 @@ export class StreamPane extends Panel<StreamView> {
   #height = 0;
   readonly #window = new TimeWindow(
     () => this.#paint(),
-    (us) => duration(us * 1000),
+    (...ends) => ends.map((us) => formatDuration(us * 1000)).join(" – "),
   );
   readonly #slider = html("input", {
     type: "range",
@@ -40,12 +41,12 @@ export class StreamPane extends Panel<StreamView> {
   readonly #rows = html("tbody");
   readonly #table = table(["slot", "kernel", "state", "waits for"], this.#rows);
 
-  /** `step` receives the number of completed kernels. */
+  /** `completed` receives the number of completed kernels. */
   constructor(
     host: HTMLElement,
     selection: Selection,
     send: Send,
-    private readonly step: (completed: number) => void,
+    private readonly completed: (kernels: number) => void,
   ) {
     super(host, selection, send, "streams", "Streams", css);
     this.tools.append(this.#window.button);
@@ -61,17 +62,14 @@ export class StreamPane extends Panel<StreamView> {
         this.selection.choose([kernel]);
       },
     });
-    const button = (label: string, text: string, by: number) => {
-      const found = html("button", { class: "trl-quiet", "aria-label": label }, text);
-      found.addEventListener("click", () => this.#go(this.#step + by));
-      return found;
-    };
+    const step = (text: string, label: string, by: number) =>
+      button(text, () => this.#go(this.#step + by), { class: "trl-quiet", label });
     const fields = html(
       "div",
       { class: "trl-fields" },
-      button("previous completion", "◀", -1),
+      step("◀", "previous completion", -1),
       this.#slider,
-      button("next completion", "▶", 1),
+      step("▶", "next completion", 1),
       this.#status,
     );
     this.body.append(fields, this.#plot, this.#table);
@@ -81,7 +79,7 @@ export class StreamPane extends Panel<StreamView> {
       () => scaleOf(this.#model!, this.width, this.#height, { range: this.#window.range }),
       (event, target) => {
         const kernel = target.getAttribute("data-kernel");
-        const more = event.shiftKey || event.ctrlKey || event.metaKey;
+        const more = isAdding(event);
         if (kernel) this.selection.click([Number(kernel)], more);
         else this.selection.choose([]);
       },
@@ -123,7 +121,7 @@ export class StreamPane extends Panel<StreamView> {
 
   #go(step: number): void {
     this.complete(Math.min(Math.max(step, 0), this.#launches.length));
-    this.step(this.#step);
+    this.completed(this.#step);
   }
 
   #paint(): void {
@@ -135,7 +133,7 @@ export class StreamPane extends Panel<StreamView> {
     const { shapes, height } = runs(model, this.width, { kernels, at, range: this.#window.range });
     this.#height = height;
     fill(this.#plot, this.width, height, shapes);
-    this.#plot.setAttribute("aria-label", model.runs.map(headed).join("; "));
+    this.#plot.setAttribute("aria-label", model.runs.map(describeRun).join("; "));
     const ends = endsOf(run);
     const present = run.launches.filter((one) => state(one, at, ends));
     const counts = `${this.#step} of ${run.launches.length} completed`;

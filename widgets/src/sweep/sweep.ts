@@ -1,7 +1,7 @@
 // Sweep pane: arguments of a function as sliders, and charts of a sweep.
 import { sweep } from "../draw/charts";
 import { draw } from "../draw/draw";
-import { html, made, row as tableRow } from "../shared/markup";
+import { button, html, createElement, row as tableRow } from "../shared/markup";
 import type { SweepView } from "../models";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
@@ -53,7 +53,7 @@ export class SweepPane extends Panel<readonly Argument[]> {
   override draw(model: readonly Argument[]): void {
     this.root.hidden = !model.length;
     for (const argument of model) {
-      if (!this.#rows.has(argument.name)) this.#rows.set(argument.name, this.#made(argument));
+      if (!this.#rows.has(argument.name)) this.#rows.set(argument.name, this.#createRow(argument));
       const row = this.#rows.get(argument.name)!;
       row.argument = argument;
       if (row.asked === argument.at) row.asked = null;
@@ -71,7 +71,7 @@ export class SweepPane extends Panel<readonly Argument[]> {
     this.#mark();
   }
 
-  protected override ended(): void {
+  protected override onKernelEnd(): void {
     this.settle();
   }
 
@@ -94,12 +94,12 @@ export class SweepPane extends Panel<readonly Argument[]> {
     if (!model) return;
     const left = model.left ? ` (${model.left} to do)` : "";
     this.#told.textContent = model.told + left;
-    this.#chart.replaceChildren(made(sweep(model, "", 4)));
+    this.#chart.replaceChildren(createElement(sweep(model, "", 4)));
     const heads = [model.argument, ...HEADS].map((head) => html("th", { scope: "col" }, head));
     const rows = model.points.map((point, k) => {
       const [label = "", ...cells] = point.texts;
-      const go = html("button", { class: "trl-quiet", title: `show ${label}` }, label);
-      go.addEventListener("click", () => this.#go(model.argument, k));
+      const look = { class: "trl-quiet", title: `show ${label}` };
+      const go = button(label, () => this.#go(model.argument, k), look);
       const name = point.peak === null ? "trl-fails" : undefined;
       return tableRow({ class: name }, go, ...cells);
     });
@@ -112,7 +112,7 @@ export class SweepPane extends Panel<readonly Argument[]> {
     return this.#model && draw(this.#model, "");
   }
 
-  #made(argument: Argument): Row {
+  #createRow(argument: Argument): Row {
     const { name, labels } = argument;
     const row: Row = {
       slider: html("input", { type: "range", min: 0, max: labels.length - 1, "aria-label": name }),

@@ -1,7 +1,7 @@
 // Values pane: heat maps of the selected tensors while the run is paused.
 import { draw } from "../draw/draw";
 import { values } from "../draw/values";
-import { made } from "../shared/markup";
+import { createElement } from "../shared/markup";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
 import type { Selection } from "../shared/selection";
@@ -20,7 +20,7 @@ export class ValuesPane extends Panel<ValuesView | null> {
     this.#model = model;
     this.root.hidden = !model;
     this.note.textContent = model?.at ?? "";
-    this.body.replaceChildren(...(model ? [made(values(model))] : []));
+    this.body.replaceChildren(...(model ? [createElement(values(model))] : []));
   }
 
   override picture(): string | null {

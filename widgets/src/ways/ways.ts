@@ -1,6 +1,6 @@
 // Strategies pane: fields for environments and steps, bars, and the chosen strategy in words.
-import { bars, told, took, ways } from "../draw/ways";
-import { listKeys } from "../shared/keyboard";
+import { bars, describeSpeed, describeBatch, ways } from "../draw/ways";
+import { isAdding, listKeys } from "../shared/keyboard";
 import { html, row, svg, table } from "../shared/markup";
 import type { WaysView } from "../models";
 import type { Send } from "../shared/pane";
@@ -45,7 +45,8 @@ export class WaysPane extends Panel<WaysView> {
     super(host, selection, send, "ways", "Strategies", css);
     this.offerPictures();
     this.#search = this.offerSearch("find a strategy", {
-      items: () => (this.#model?.rows ?? []).map((one, k) => [k, `${one.name} ${told(one)}`]),
+      items: () =>
+        (this.#model?.rows ?? []).map((one, k) => [k, `${one.name} ${describeSpeed(one)}`]),
       mark: () => this.select(),
       go: (k) => this.selection.choose([k]),
     });
@@ -64,10 +65,9 @@ export class WaysPane extends Panel<WaysView> {
     });
     for (const list of [this.#bars, this.#rows]) {
       list.addEventListener("click", (event) => {
-        const { target, shiftKey, ctrlKey, metaKey } = event as MouseEvent;
-        const one = (target as Element).closest("[data-strategy]");
+        const one = (event.target as Element).closest("[data-strategy]");
         const k = Number(one?.getAttribute("data-strategy"));
-        if (one) this.selection.click([k], shiftKey || ctrlKey || metaKey);
+        if (one) this.selection.click([k], isAdding(event as MouseEvent));
       });
     }
     listKeys(
@@ -85,7 +85,7 @@ export class WaysPane extends Panel<WaysView> {
     this.#told.textContent = model.told;
     const rows = model.rows.map((one, k) => {
       const current = one.is_chosen ? { "aria-current": "true" } : {};
-      const cells = [one.provenance, told(one), took(one)];
+      const cells = [one.provenance, describeSpeed(one), describeBatch(one)];
       return row({ ...current, "data-strategy": k }, one.name, ...cells);
     });
     this.#rows.replaceChildren(...rows);
@@ -106,7 +106,7 @@ export class WaysPane extends Panel<WaysView> {
     if (problem && this.#model) this.#setFields(this.#model);
   }
 
-  protected override ended(): void {
+  protected override onKernelEnd(): void {
     this.status({ busy: "", problem: "" });
   }
 
@@ -133,7 +133,7 @@ export class WaysPane extends Panel<WaysView> {
     [...this.#bars.children].forEach((one, k) => {
       one.setAttribute("data-strategy", String(k));
       one.setAttribute("role", "option");
-      one.setAttribute("aria-label", `${model.rows[k]!.name}: ${told(model.rows[k]!)}`);
+      one.setAttribute("aria-label", `${model.rows[k]!.name}: ${describeSpeed(model.rows[k]!)}`);
     });
     this.select();
   }

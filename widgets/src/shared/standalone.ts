@@ -7,20 +7,20 @@ import type { Selection } from "./selection";
 import { followView, selectionOf, sendTo, widget } from "./widget";
 import type { Lineage } from "../models";
 
-export interface Lone {
+export interface StandaloneModel {
   view: Packed;
   lineage: Packed;
   selected: number[];
 }
 
 /** The content of a widget: its panes, and a function that draws a model in them. */
-export interface Shown<Model> {
+export interface WidgetContent<Model> {
   readonly panes: readonly { dispose(): void }[];
   readonly draw: (model: Model) => void;
 }
 
 /** Draw a model's view and its lineage, now and after every change. */
-export function followed<Model>(
+export function followViews<Model>(
   model: AnyModel<any>,
   selection: Selection,
   draw: (view: Model) => void,
@@ -32,13 +32,13 @@ export function followed<Model>(
 }
 
 /** The render function of a widget that shows one view-model. */
-export function lone<Model>(
-  make: (host: HTMLElement, selection: Selection, send: Send) => Shown<Model>,
+export function createStandaloneWidget<Model>(
+  make: (host: HTMLElement, selection: Selection, send: Send) => WidgetContent<Model>,
 ) {
-  return widget<Lone>((model, el) => {
+  return widget<StandaloneModel>((model, el) => {
     const { selection, release } = selectionOf(model);
     const { panes, draw } = make(el, selection, sendTo(model));
     const ends = panes.map((pane) => () => pane.dispose());
-    return [release, ...followed(model, selection, draw), ...ends];
+    return [release, ...followViews(model, selection, draw), ...ends];
   });
 }

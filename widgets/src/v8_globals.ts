@@ -21,14 +21,14 @@ class Address {
   constructor(readonly href: string) {}
 }
 
-const bare: Record<string, unknown> = {
+const missing: Record<string, unknown> = {
   self: globalThis,
   location: { href: "file:///" },
   performance: { now: () => Date.now() },
   TextDecoder: Utf8Decoder,
   URL: Address,
 };
-for (const [name, value] of Object.entries(bare)) {
+for (const [name, value] of Object.entries(missing)) {
   if (!(name in globalThis)) Object.assign(globalThis, { [name]: value });
 }
 

@@ -1,7 +1,7 @@
 // Options as users write them: `all`, `b, i`, `t: 64`, `512MiB`, and as Python expects them.
 
 /** An option's value as text. */
-export function shown(value: unknown): string {
+export function formatOption(value: unknown): string {
   if (value === null || value === undefined) return "";
   if (value === true) return "all";
   if (value === false) return "off";
@@ -15,7 +15,7 @@ export function shown(value: unknown): string {
 }
 
 /** The value of a text for a kind of option; Python validates it. */
-export function entered(kind: string, text: string): unknown {
+export function parseOption(kind: string, text: string): unknown {
   const given = text.trim();
   const off = /^(off|none|false)$/i.test(given);
   switch (kind) {

@@ -23,13 +23,13 @@ interface Announcer {
 }
 
 /** Wrap a widget's `render`: its views become inert when the kernel ends. */
-export function live<T extends Record<string, any>>(
+export function endWithKernel<T extends Record<string, any>>(
   render: (props: RenderProps<T>) => () => void,
 ): { render: (props: RenderProps<T>) => () => void } {
   return {
     render(props) {
       const release = render(props);
-      const leave = onEnd(props.model, props.el, () => still(props.el));
+      const leave = onEnd(props.model, props.el, () => disableInput(props.el));
       return () => {
         leave();
         release();
@@ -71,7 +71,7 @@ function onEnd(model: AnyModel<any>, host: HTMLElement, act: () => void): () => 
 }
 
 /** Show above all panes of a widget that its kernel has ended, and disable input. */
-function still(host: HTMLElement): void {
+function disableInput(host: HTMLElement): void {
   for (const child of host.children) if (child instanceof HTMLElement) child.inert = true;
   host.querySelectorAll(".trl-pane").forEach((pane) => pane.dispatchEvent(new Event(ENDED)));
   host.prepend(html("div", { class: "trl-ended", role: "status" }, TEXT));

@@ -56,11 +56,11 @@ const STYLE =
   `.trl-static .graph text{fill:light-dark(#000,${DARK[LIGHT.ink]})}${rules.join("")}</style>`;
 
 /** Make a picture follow the theme of the page or program that shows it. */
-export function themed(svg: string): string {
+export function addTheme(svg: string): string {
   return svg.replace(/<svg([^>]*)>/, `<svg class="trl-static"$1>${STYLE}`);
 }
 
 /** The same picture as a part of another. */
-export function unthemed(svg: string): string {
+export function removeTheme(svg: string): string {
   return svg.replace(STYLE, "").replace(' class="trl-static"', "");
 }

@@ -1,9 +1,9 @@
 // Program that Python runs in V8: Graphviz as WebAssembly, and the drawing code of the pages.
-import "./bare";
+import "./v8_globals";
 import { instance, type Viz } from "@viz-js/viz";
 import { draw } from "./draw/draw";
-import { themed } from "./draw/looks";
-import { arranged } from "./draw/sheet";
+import { addTheme } from "./draw/theme_colours";
+import { arrange } from "./draw/sheet";
 
 let viz: Viz | undefined;
 
@@ -15,7 +15,7 @@ async function load(): Promise<string> {
 /** The picture of a DOT text. */
 function layout(dot: string): string {
   if (!viz) throw new Error("load() first");
-  return themed(viz.renderString(dot, { format: "svg" }));
+  return addTheme(viz.renderString(dot, { format: "svg" }));
 }
 
-Object.assign(globalThis, { timerl: { arranged, draw, layout, load } });
+Object.assign(globalThis, { timerl: { arrange, draw, layout, load } });
