@@ -40,8 +40,8 @@ class Optimizer(ABC):
             parameters' domain.
         max_norm: the greatest Euclidean norm of all gradients together; greater ones are scaled down.
         max_value: the greatest absolute value of a gradient's element; clipped before norms are computed.
-        when: a boolean tensor; where it is false, parameters, moments and step counts stay as they are. None steps at
-            every point.
+        when: a boolean scalar tensor. Parameters, moments and step counts change only at points at which it is true;
+            None changes them at every point.
 
     Raises:
         ShapeError: `params` is not a list of parameters, a number is out of range, or `when` is not a boolean scalar.
@@ -140,7 +140,7 @@ class Optimizer(ABC):
                 p.update(after.cast(p.dtype), along=self.update_dims(p))
 
     def carry(self, x: RecurrentTensor, value: RecurrentTensor, along: Domain) -> None:
-        """Set the state `x` to `value` one step later; where no step is made, it stays."""
+        """Set the state `x` to `value` one step later, unless `when` is false."""
         after = self._keep_unless(value, x).settled().named_if_new(f"{x.name}'")
         for read in previous_branches(after, along):
             x.ctx.add_branch(x.read.source, read)
