@@ -34,8 +34,26 @@ const [a, b, c] = [node("a", "one", 1), node("b", "two\nf32", 12, 3), node("c", 
 test("a difference lists added, removed and changed items by id", () => {
   const other = { ...b, label: "two\nf64" };
   const found = difference(graph([a, b]), graph([other, c]));
-  assert.deepEqual(found, { added: [c], removed: [a], changed: [other] });
-  assert.deepEqual(difference(graph([a]), graph([a])), { added: [], removed: [], changed: [] });
+  assert.deepEqual(found, { added: [c], removed: [a], changed: [other], edges: [] });
+  assert.deepEqual(difference(graph([a]), graph([a])), {
+    added: [],
+    removed: [],
+    changed: [],
+    edges: [],
+  });
+});
+
+test("a difference lists edges of common nodes whose reads differ", () => {
+  const [plain, later] = [
+    edge("a", "b"),
+    { ...edge("a", "b"), reads: [{ index: "[t + 1]", cond: "" }] },
+  ];
+  assert.deepEqual(difference(graph([a, b], plain), graph([a, b], plain)).edges, []);
+  assert.deepEqual(difference(graph([a, b], plain), graph([a, b], later)).edges, [later]);
+  const renamed = { ...b, id: "d" }; // the same node under another id
+  const moved = { ...edge("a", "d") };
+  assert.deepEqual(difference(graph([a, b], plain), graph([a, renamed], moved)).edges, []);
+  assert.deepEqual(difference(graph([a]), graph([a, b], plain)).edges, []); // its node is new
 });
 
 test("a graph with few common nodes is another graph", () => {

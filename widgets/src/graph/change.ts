@@ -10,7 +10,8 @@ const MANY = 400; // number of nodes above which they are not animated
 const GHOSTS = 150; // maximal number of removed nodes shown
 
 /** Mark a drawing with its differences from the previous one. */
-export function mark(drawing: Drawing, { added, changed }: Difference): void {
+export function mark(drawing: Drawing, { added, changed, edges }: Difference): void {
+  for (const { id } of edges) drawing.edges.get(id)?.classList.add("trl-changed");
   for (const [nodes, name, sign] of [
     [added, "trl-added", "+ "],
     [changed, "trl-changed", "~ "],
@@ -27,7 +28,7 @@ export function mark(drawing: Drawing, { added, changed }: Difference): void {
 /** Remove the marks. */
 export function unmark(drawing: Drawing): void {
   drawing.svg.querySelectorAll(".trl-sign, .trl-removed").forEach((element) => element.remove());
-  for (const element of drawing.nodes.values()) {
+  for (const element of [...drawing.nodes.values(), ...drawing.edges.values()]) {
     element.classList.remove("trl-added", "trl-changed");
   }
 }

@@ -302,7 +302,7 @@ export class GraphPane extends Pane<GraphModel> {
 
   #tell(before: Drawing, drawing: Drawing, carry: Carry): void {
     const change = difference(before.graph, drawing.graph);
-    const { added, removed, changed } = change;
+    const { added, removed, changed, edges } = change;
     if (!isAnother(drawing.graph, change)) {
       mark(drawing, change);
       if (drawing.isShown) showRemoved(before, drawing, change, carry);
@@ -311,6 +311,7 @@ export class GraphPane extends Pane<GraphModel> {
     const told = Object.entries(counts)
       .filter(([, nodes]) => nodes.length)
       .map(([text, nodes]) => text.replace("#", String(nodes.length)));
+    if (edges.length) told.push(`~ ${formatCount(edges.length, "edge")}`);
     this.#news = `${told.join(", ") || "nothing changed"}, compared with: ${drawing.graph.model.against}`;
   }
 

@@ -15,6 +15,8 @@ export interface Difference {
   added: Node[];
   removed: Node[];
   changed: Node[];
+  /** Edges between nodes of both graphs that only the second graph has, or whose reads differ. */
+  edges: Edge[];
 }
 
 /** A model with its items by id, and the readers of each node. */
@@ -105,6 +107,12 @@ export function difference(before: Graph, after: Graph): Difference {
     was.set(node.id, old);
     names.delete(title(old));
   }
+  const key = ({ kind, tail, head, reads }: Edge) => JSON.stringify([kind, tail, head, reads]);
+  const known = new Set(before.model.edges.map(key));
+  const isNew = (edge: Edge) => {
+    const [tail, head] = [was.get(edge.tail)?.id, was.get(edge.head)?.id];
+    return tail !== undefined && head !== undefined && !known.has(key({ ...edge, tail, head }));
+  };
   const stays = new Set([...was.values()].map(({ id }) => id));
   return {
     added: after.model.nodes.filter(({ id }) => !was.has(id)),
@@ -113,6 +121,7 @@ export function difference(before: Graph, after: Graph): Difference {
       const old = was.get(node.id);
       return old !== undefined && look(old, node) !== look(node, node);
     }),
+    edges: after.model.edges.filter(isNew),
   };
 }
 

@@ -118,7 +118,10 @@ export class Settings extends Pane<PipelineView> {
     const executor = model.options.find((option) => option.name === "executor");
     this.#drawing = true;
     if (executor) {
-      this.#executor.replaceChildren(html("label", {}, "executor", this.#choice(executor)));
+      const choice = this.#choice(executor);
+      choice.setAttribute("aria-label", "executor");
+      choice.title = `executor: ${executor.doc}`;
+      this.#executor.replaceChildren(choice);
     }
     this.#bounds.replaceChildren(...model.bounds.map((bound) => this.#bound(bound)));
     const others = model.options.filter((option) => option.name !== "executor");
