@@ -50,6 +50,9 @@ TASKS: Final[Mapping[str, Task]] = {
     "clipped_ppo": Task("CartPole-v1", {"B": 4, "I": 976, "T": 128}),
     "dqn": Task("CartPole-v1", {"B": 8, "T": 15_000}),
     "ddpg": Task("Pendulum-v1", {"B": 4, "T": 10_000}),
+    "a2c": Task("CartPole-v1", {"B": 16, "I": 1_500, "T": 16}),
+    "td3": Task("Pendulum-v1", {"B": 4, "T": 8_000}),
+    "sac": Task("Pendulum-v1", {"B": 4, "T": 8_000}),
 }
 
 Row = tuple[int, int, int, float]

@@ -29,7 +29,7 @@ def a2c(
     lam: float = 1.0,
     critic: float = 0.5,
     entropy: float = 0.01,
-    lr: float = 2e-3,
+    lr: float = 1e-3,
     max_norm: float = 0.5,
 ) -> Context:
     """Return the program of A2C.

@@ -23,6 +23,7 @@ _FUNCTIONS: Final[Mapping[str, str]] = {
     "program.scope": "timerl_nb.scope.recording.recorded_program_run:scope",
     "recording.explore": "timerl_widgets:ScopeView",
     "recording.figure": "timerl_nb.show.recording.recording_figures:scope_figure",
+    "recording.launches": "timerl_nb.show.recording.recorded_launches:recorded_run",
     "recording.view": "timerl_nb.show.recording.recording_view:ScopeView.from_recording",
     "streams.explore": "timerl_widgets:StreamView",
     "streams.layout": "timerl_nb.show.graph.graph_layout:layout_svg",

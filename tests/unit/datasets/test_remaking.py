@@ -28,7 +28,16 @@ from timerl_nb.datasets.trajectories import (
 FOLDER = Path(__file__).parents[3] / "datasets"
 # Return of a good policy, and of the last tenth of each run
 GOALS = {"cartpole": 500, "mountain_car": -125, "pendulum": -300}
-LEARNT = {"reinforce": 190, "ppo": 170, "clipped_ppo": 450, "dqn": 300, "ddpg": -250}
+LEARNT = {
+    "reinforce": 190,
+    "ppo": 170,
+    "clipped_ppo": 450,
+    "dqn": 300,
+    "ddpg": -250,
+    "a2c": 250,
+    "td3": -400,
+    "sac": -250,
+}
 EXACT_STEPS = 50  # trajectories are chaotic: differences of rounding grow with time
 
 

@@ -240,7 +240,7 @@ trl.nn.ReLU()                         | x.relu
 trl.optim.Adm                         | did you mean Adam
 trl.random.rand(2)                    | trl.random.uniform
 trl.random.seed(0)                    | seed=0
-trl.algorithms.a3c                    | did you mean a2c
+trl.algorithms.td4                    | did you mean td3
 trl.algorithms.pppo                   | did you mean ppo
 trl.Options(precision="f64")          | jax_enable_x64
 trl.distributions.Categoric           | did you mean Categorical

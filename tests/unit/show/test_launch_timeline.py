@@ -11,12 +11,8 @@ import timerl_widgets
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb.show import CostView, LaunchView, MemoryView, Turn
-from timerl_nb.show.stages.measured_launches import (
-    RecordedLaunches,
-    RecordedRun,
-    measured_run,
-    seconds_per_launch,
-)
+from timerl_nb.show.recording.recorded_launches import RecordedLaunches, RecordedRun
+from timerl_nb.show.stages.measured_launches import measured_run, seconds_per_launch
 from timerl_nb.show.stages.operation_costs import launch_counts
 
 BOUNDS = {"B": 4, "I": 3, "T": 6}

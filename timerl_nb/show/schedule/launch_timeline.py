@@ -11,10 +11,9 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.text_formatting import format_count, format_duration
 from timerl_nb.driver.program import Program
-from timerl_nb.scope.analysis.recording_queries import Recorded
 from timerl_nb.show.colours import Numbers, of_statements, operation
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
-from timerl_nb.show.stages.measured_launches import Measured, seconds_per_launch
+from timerl_nb.show.stages.measured_launches import Measured, Readable, seconds_per_launch
 from timerl_nb.show.stages.operation_costs import estimated_seconds
 from timerl_nb.show.view_model import View, amounts, ints, shown
 
@@ -72,7 +71,7 @@ class LaunchView(View):
     def from_program(
         cls,
         program: Program,
-        measured: Measured | Recorded | None = None,
+        measured: Measured | Readable | None = None,
         dim: str | None = None,
         fixed: Mapping[str, int] | None = None,
     ) -> LaunchView:
@@ -95,7 +94,7 @@ class LaunchView(View):
         cls,
         turn: Turn,
         program: Program,
-        measured: Measured | Recorded | None = None,
+        measured: Measured | Readable | None = None,
         colours: Numbers | None = None,
     ) -> LaunchView:
         """Return the launches of a turn.

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
+from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import CallError, OptionError
 from timerl_nb.compiler.loops.loop_nodes import Execute, subtree_nodes
 from timerl_nb.driver.program import Program
 from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
-from timerl_nb.scope import Recording
-from timerl_nb.scope.analysis.recording_queries import Recorded
-from timerl_nb.scope.analysis.stack_frames import frames
-from timerl_nb.scope.storage.event_format import NAME_MASK
 from timerl_nb.show.stages.operation_costs import estimated_seconds, launch_counts
 
 
@@ -43,68 +37,30 @@ class Measured(Protocol):
     def by_op(self) -> Mapping[int, float]: ...
 
 
-@dataclass(frozen=True)
-class RecordedLaunches:
-    """Launches of one kernel or call in a recording; `mean` is the host's time of one, in seconds."""
+@runtime_checkable
+class Readable(Protocol):
+    """A recording of `trl.scope`, which this module does not import: most programs are never recorded."""
 
-    name: str
-    op_ids: tuple[int, ...]
-    count: int
-    mean: float
+    def read(self) -> Any: ...
 
 
-@dataclass(frozen=True)
-class RecordedRun:
-    """Launches in a recording.
-
-    Args:
-        rows: one for each kernel or call.
-    """
-
-    rows: tuple[RecordedLaunches, ...]
-
-    @property
-    def by_op(self) -> dict[int, float]:
-        """Seconds by operation, of the kernels or calls that contain it."""
-        found: dict[int, float] = {}
-        for row in self.rows:
-            for op_id in row.op_ids:
-                found[op_id] = found.get(op_id, 0.0) + row.mean * row.count
-        return found
-
-
-def measured_run(given: Measured | Recorded) -> Measured:
+def measured_run(given: Measured | Readable) -> Measured:
     """Return the measurements of a profile, or those of the launches in a recording.
 
     Raises:
         CallError: the argument is neither.
     """
-    if isinstance(given, Recorded):
-        return RecordedRun(tuple(_recorded(given.read())))
     if isinstance(given, Measured):
         return given
+    if isinstance(given, Readable):
+        return entry_point("recording.launches")(given)
     raise CallError(
-        f"{given!r} is neither a profile nor a recording.",
+        f"an object of type {type(given).__name__} is neither a profile nor a recording.",
         hint="pass `trl.profile(program)`, or the object of `with trl.scope.record()`.",
     )
 
 
-def _recorded(recording: Recording) -> Iterator[RecordedLaunches]:
-    counts, spent = Counter[int](), Counter[int]()
-    for lane in recording.lanes:
-        found = frames(lane, "operation")
-        names, code = np.unique(found.top & NAME_MASK, return_inverse=True)
-        times = np.bincount(code, found.end - found.begin, len(names))
-        for name, count, ns in zip(names.tolist(), np.bincount(code), times, strict=True):
-            counts[name] += int(count)
-            spent[name] += int(ns)
-    for number, count in counts.items():
-        name = recording.names[number]
-        if name in recording.op_ids:
-            yield RecordedLaunches(name, recording.op_ids[name], count, spent[number] / count / 1e9)
-
-
-def seconds_per_launch(program: Program, given: Measured | Recorded) -> dict[int, float]:
+def seconds_per_launch(program: Program, given: Measured | Readable) -> dict[int, float]:
     """Return the measured seconds of one launch of each measured kernel.
 
     A call to XLA runs several launches. Its time is divided among them in proportion to their estimates.
