@@ -164,6 +164,7 @@ class Explorer(Widget):
         self._worker = Worker("timerl explorer", self._fail)
         self._compiler = Worker("timerl details", self._fail)  # slow requests must not delay others
         self._inspected: Inspect | None = None
+        self._shown_values: tuple[Any, ...] | None = None  # what `values` shows
         self._sought = NO_SEARCH
         self._cancelled = Event()
         self._waits = Waits(lambda: self.status, lambda status: setattr(self, "status", status))
@@ -600,19 +601,26 @@ class Explorer(Widget):
 
     def _show_values(self) -> None:
         """Show the values of the selected tensors while the run of the shown program is paused."""
-        running, asked, view = self._conductor.running, self._inspected, NOTHING
+        running, asked, ids = self._conductor.running, self._inspected, tuple(self.selected)
         is_own = running is not None and self._conductor.program is self.program
-        if is_own and self.selected and running.state == "paused":
-            narrowed = asked is not None and set(asked.ids) == set(self.selected)
-            tensors = asked.tensors if asked is not None and narrowed else ()
-            drawing, ids, instant = self._drawing, [*self.selected], self.instant
-            with suppress(ExecutionError):  # the run has ended meanwhile, or the wait is cancelled
-                view = self._waits.run(
-                    "reading values of the paused run …",
-                    lambda: drawing.values(running, ids, tensors, instant),
-                )
-        if view or self.values:
-            self.values = view
+        if not is_own or not ids or running.state != "paused":
+            self._shown_values = None
+            if self.values:
+                self.values = NOTHING
+            return
+        narrowed = asked is not None and set(asked.ids) == set(ids)
+        tensors = asked.tensors if asked is not None and narrowed else ()
+        drawing, instant = self._drawing, self.instant
+        position = running, running.turn, ids, tensors, instant
+        if position == self._shown_values:  # frames of a paused run arrive every second
+            return
+        view = NOTHING
+        with suppress(ExecutionError):  # the run has ended meanwhile, or the wait is cancelled
+            view = self._waits.run(
+                "reading values of the paused run …",
+                lambda: drawing.values(running, ids, tensors, instant),
+            )
+        self.values, self._shown_values = view, position
 
     def _show_detail(self, drawing: Drawing, name: str) -> None:
         """Create a detail of the shown program, or report the error."""

@@ -17,9 +17,10 @@ import pytest
 
 import timerl_nb as trl
 from docs.api_pages import public_modules, public_names
+from timerl_nb.execution.control.background_run import Running
 
 # Classes with methods that users call; the methods of other classes need no example.
-WITH_METHODS = [trl.Context, trl.Program, trl.Result, trl.Replay, trl.DNNBuilder]
+WITH_METHODS = [trl.Context, trl.Program, Running, trl.Result, trl.Replay, trl.DNNBuilder]
 
 
 def public_objects() -> Iterator[tuple[str, Any]]:

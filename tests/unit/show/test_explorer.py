@@ -451,6 +451,37 @@ def test_an_instant_is_a_launch_of_the_next_iteration() -> None:
     assert found == [0, 0, 0, *[len(drawing.turn)] * 3]
 
 
+def test_values_of_a_paused_run_are_read_once_for_each_position(
+    program: trl.Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, plain = list[Any](), Drawing.values
+
+    def values(drawing: Drawing, running: Any, ids: Any, tensors: Any, instant: Any) -> Any:
+        read.append((tuple(ids), instant))
+        return plain(drawing, running, ids, tensors, instant)
+
+    monkeypatch.setattr(Drawing, "values", values)
+    explorer = Explorer(program.with_options(executor="interpret"), ahead=False)
+    chosen = [min(op.id for op in explorer.program.fused)]
+    with explorer.start(paused=True) as run:
+        run.step()
+        assert run.wait(60) and _until(lambda: explorer._conductor.view is not None)
+        explorer.selected = chosen
+        assert explorer.wait(60) and read == [(tuple(chosen), None)]
+        for _ in range(3):  # frames of the paused run, and the inspector's request of the page
+            explorer._show_run(explorer._conductor.view)
+            explorer._receive(None, {"kind": "inspect", "ids": chosen, "stage": "fuse"}, None)
+            assert explorer.wait(60)
+        assert len(read) == 1 and explorer.values
+        explorer.instant = 0
+        assert explorer.wait(60) and len(read) == 2
+        run.step()
+        assert run.wait(60) and _until(lambda: len(read) == 3)  # by the next frame
+        explorer.selected = []
+        assert explorer.wait(60) and not explorer.values
+    explorer.close()
+
+
 def test_a_run_is_saved_as_its_charts(program: trl.Program) -> None:
     monitor = RunMonitor(program.with_options(executor="interpret"))
     assert (

@@ -12,8 +12,8 @@ class RuleDescription:
     """Description of a rule.
 
     Attributes:
-        text: what the rule does, in one sentence.
-        page: the page of the pass that has the rule.
+        text: one sentence about the effect of the rule.
+        page: the page of its pass.
     """
 
     text: str

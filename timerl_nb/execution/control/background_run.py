@@ -176,14 +176,28 @@ class Running:
             ...     run.step(3)
             ...     ok = run.wait()
             ...     values = run.live_values()
-            >>> values["fc1.weight"].points.tolist(), values["fc1.weight"].values.shape
-            ([[3]], (1, 8, 4))
+            >>> values["return"].points.ravel().tolist(), values["return"].values.shape
+            ([0, 1, 2], (3,))
         """
         self._check_process()
         return self._telemetry.live_values()
 
     def call_on_run(self, function: Callable[[RunProtocol, int], T]) -> T:
-        """Call a function of the run and its completed iterations on the run's thread, between two iterations."""
+        """Call a function of the run and its completed iterations on the run's thread, between two iterations.
+
+        Args:
+            function: Must not change the run, nor keep references to its arrays.
+
+        Raises:
+            ExecutionError: The run has ended.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> with program.start(paused=True) as run:
+            ...     turns = run.call_on_run(lambda running, turn: turn)
+            >>> turns
+            0
+        """
         self._check_process()
         return self._telemetry.call_on_run(function)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from timerl_nb.base.errors import CallError
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.scope import Recording
 from timerl_nb.scope.analysis.recording_queries import Recorded
 from timerl_nb.scope.analysis.stack_frames import frames
@@ -51,11 +51,9 @@ def recorded_run(given: Recorded) -> RecordedRun:
     Raises:
         CallError: the argument is not a recording.
     """
-    if not isinstance(given, Recorded):
-        raise CallError(
-            f"an object of type {type(given).__name__} is neither a profile nor a recording.",
-            hint="pass `trl.profile(program)`, or the object of `with trl.scope.record()`.",
-        )
+    expect_type(
+        given, Recorded, "a recording", "`with trl.scope.record() as recording:` gives one."
+    )
     return RecordedRun(tuple(_recorded(given.read())))
 
 

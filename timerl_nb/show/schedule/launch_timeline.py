@@ -46,7 +46,7 @@ class LaunchView(View):
     """Launches of a turn: a row for each statement, a bar for each launch.
 
     A column is one instant, and one launch. In a turn with many instants, a column covers several from `first`
-    on, and has a number of launches for each row. Estimated durations are those with which passes compare plans; only
+    on, and has a number of launches for each row. Passes compare plans by the estimated durations; only
     their ratios are meaningful.
 
     Attributes:

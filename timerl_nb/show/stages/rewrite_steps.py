@@ -20,7 +20,7 @@ class Rule:
     """Number of uses of a rewrite rule.
 
     Attributes:
-        text: what the rule does; "" if it has no description.
+        text: one sentence about its effect; "" if it has no description.
         page: the page of the documentation that explains the rule, or "".
     """
 

@@ -25,7 +25,7 @@ import { StoresPane } from "../stores/stores";
 import { alternate } from "./alternate";
 import { Strip } from "../strip/strip";
 import { SweepPane, type Argument, type SweepModel } from "../sweep/sweep";
-import { ValuesPane } from "../values/values";
+import { type ValuesModel, ValuesPane } from "../values/values";
 import { onRefused, selectionOf, sendTo } from "../shared/widget";
 import type {
   ComparisonView,
@@ -41,7 +41,6 @@ import type {
   SearchView,
   StepsView,
   StoresView,
-  ValuesView,
 } from "../models";
 
 /** The widget's traits; all others are packed views (`unpack`). */
@@ -209,7 +208,7 @@ export class ExplorerView {
       memory: () => some<MemoryView>("memory", (view) => memory.draw(view)),
       launches: () => some<LaunchView>("launches", (view) => launches.draw(view)),
       loops: () => some<LoopView>("loops", (view) => loops.draw(view)),
-      values: () => values.draw(get<ValuesView>("values")),
+      values: () => values.draw(get<ValuesModel>("values")),
       inspector: () => inspector.draw(get<InspectorModel>("inspector")),
       search: () =>
         some<SearchView>("search", (view) => {

@@ -1,4 +1,4 @@
-// A colour for each of the user's lines, and for every line of a later stage those of the lines that it computes.
+// A colour for each of the user's lines. Lines of later stages have the colours of the user's lines that they compute.
 import type { OutlineView } from "../models";
 import type { Selection } from "./selection";
 

@@ -9,7 +9,7 @@ const ZOOM = 1.5; // factor of one step of the wheel
 /** Receives a click with the element at its position. */
 export type Click = (event: PointerEvent, target: Element) => void;
 
-/** What differs in a plot whose axis is not the scale's, or that has other keys. */
+/** Overrides for a plot with its own axis instead of the scale's, or with further keys. */
 export interface OwnAxis {
   /** The moment at a horizontal position. */
   at?(px: number): number;
