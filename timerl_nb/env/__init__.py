@@ -3,6 +3,7 @@
 from typing import Any
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
+from timerl_nb.env.acrobot import Acrobot
 from timerl_nb.env.cartpole import CartPole
 from timerl_nb.env.environment import Environment, Simulation, Step, make, register
 from timerl_nb.env.envpool import PoolEnvironment
@@ -11,7 +12,9 @@ from timerl_nb.env.mountain_car import MountainCar, MountainCarContinuous
 from timerl_nb.env.pendulum import Pendulum
 from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.env.synthetic import Synthetic
+from timerl_nb.env.t_maze import TMaze
 
+register("Acrobot-v1", Acrobot)
 register("CartPole-v1", CartPole)
 register("MountainCar-v0", MountainCar)
 register("MountainCarContinuous-v0", MountainCarContinuous)
@@ -19,8 +22,10 @@ register("Pendulum-v1", Pendulum)
 register("envpool.*", PoolEnvironment)
 register("gym.*", GymEnvironment)
 register("synthetic", Synthetic)
+register("TMaze", TMaze)
 
 __all__ = [
+    "Acrobot",
     "Box",
     "CartPole",
     "Discrete",
@@ -34,6 +39,7 @@ __all__ = [
     "Simulation",
     "Step",
     "Synthetic",
+    "TMaze",
     "make",
     "register",
 ]
