@@ -34,13 +34,15 @@ class RecurrentQNetwork(Module):
         name: str = "q",
     ) -> None:
         how: dict[str, Any] = {"domain": domain, "init": orthogonal}
-        self.layers = MLP((inputs, *hidden), name=f"{name}.layers", **how)
-        self.cell = GRUCell(hidden[-1], state, domain=domain, name=f"{name}.gru")
+        self.layers = [MLP((inputs, *hidden), name=f"{name}.layers", **how)] if hidden else []
+        self.cell = GRUCell((inputs, *hidden)[-1], state, domain=domain, name=f"{name}.gru")
         self.head = Linear(state, actions, name=f"{name}.head", **how)
 
     def remember(self, h: RecurrentTensor, o: RecurrentTensor) -> RecurrentTensor:
         """Return the state after the observations o [..., inputs], from the state h [..., state] before them."""
-        return self.cell(h, self.layers(o).tanh())
+        for layers in self.layers:
+            o = layers(o).tanh()
+        return self.cell(h, o)
 
     def __call__(self, h: RecurrentTensor) -> RecurrentTensor:
         """Return the values of the actions, f32 [..., actions], in a state."""
