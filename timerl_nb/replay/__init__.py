@@ -10,7 +10,9 @@ from timerl_nb.replay.storage.program_buffer import InProgram
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.sample import Sample, Ticket
 from timerl_nb.replay.training.algorithm import Algorithm
+from timerl_nb.replay.training.ddpg_algorithm import Ddpg, Td3
 from timerl_nb.replay.training.dqn_algorithm import Dqn
+from timerl_nb.replay.training.sac_algorithm import Sac
 from timerl_nb.replay.training.thread_allocation import (
     Allocation,
     BySpeed,
@@ -26,6 +28,7 @@ __all__ = [
     "Algorithm",
     "Allocation",
     "BySpeed",
+    "Ddpg",
     "DeviceTree",
     "Dqn",
     "Draws",
@@ -34,9 +37,11 @@ __all__ = [
     "Move",
     "Proportional",
     "Replay",
+    "Sac",
     "Sample",
     "Stepwise",
     "SumTree",
+    "Td3",
     "Ticket",
     "Training",
     "Window",

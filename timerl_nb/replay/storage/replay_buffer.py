@@ -36,6 +36,7 @@ _FORMAT = "timerl-nb replay 1"
 _RESERVED = {
     "valid": "the buffer skips rows with a false `valid`",
     "discount": "`Replay(n_step=…)` stores the discount factor of the bootstrap value under this name",
+    "batch_position": "`trl.replay.train` adds the position of a row in its batch under this name",
 }
 
 
