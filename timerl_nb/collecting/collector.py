@@ -401,7 +401,7 @@ def collect(
         (3, 2)
     """
     steps, seed = integer("steps", steps, least=1), seed_of(seed)
-    name, sim, vector = resolve_environment(env)
+    name, sim, vector = resolve_environment(env, policy)
     acting = acting_of(policy, spaces(sim, vector), seed, "explore" if explore else "sample")
     if params is not None:
         acting = acting.with_weights(params)

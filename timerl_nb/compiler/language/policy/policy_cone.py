@@ -236,6 +236,8 @@ class PolicyCone:
                 if k in self.parameters:
                     continue
                 for read in op.inputs:
+                    if read.tensor in self.ctx.same_statistic:
+                        continue
                     domain = self.ops[read.source].outputs[read.out].domain
                     if read.tensor in self.came:
                         after = 1
