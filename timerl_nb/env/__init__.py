@@ -6,7 +6,14 @@ from timerl_nb.compiler.language.foreign_names import module_names as _module_na
 from timerl_nb.env.acrobot import Acrobot
 from timerl_nb.env.cartpole import CartPole
 from timerl_nb.env.catch import Catch
-from timerl_nb.env.environment import Environment, Simulation, Step, make, register
+from timerl_nb.env.environment import (
+    AutoresetMode,
+    Environment,
+    Simulation,
+    Step,
+    make,
+    register,
+)
 from timerl_nb.env.envpool import PoolEnvironment
 from timerl_nb.env.grid_world import GridWorld
 from timerl_nb.env.gymnasium import GymEnvironment
@@ -34,6 +41,7 @@ register("TicTacToe", TicTacToe)
 
 __all__ = [
     "Acrobot",
+    "AutoresetMode",
     "Box",
     "CartPole",
     "Catch",

@@ -14,7 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, get_args
+from enum import Enum
+from typing import Any, Literal, Self
 
 from timerl_nb.base.errors import DomainError, EnvError, Origin, one_of, user_origin
 from timerl_nb.base.text_formatting import format_count
@@ -39,7 +40,22 @@ from timerl_nb.compiler.symbolic.index_expressions import Lin, ge, sym
 
 Tensor = RecurrentTensor
 State = Any  # a tensor, or a tuple of tensors
-Autoreset = Literal["next_step", "same_step"]
+
+
+class AutoresetMode(Enum):
+    """Modes of `autoreset=`, with the names of Gymnasium's `gymnasium.vector.AutoresetMode`.
+
+    Example:
+        >>> trl.env.make("CartPole-v1", autoreset=trl.env.AutoresetMode.SAME_STEP).autoreset
+        'same_step'
+    """
+
+    NEXT_STEP = "next_step"
+    SAME_STEP = "same_step"
+    DISABLED = "disabled"
+
+
+Autoreset = Literal["next_step", "same_step", "disabled"] | AutoresetMode
 # Names of a step's tensors; a tensor with several names gets the first one.
 _SHOWN = ("obs", "reward", "terminated", "truncated", "alive", "final_obs")
 
@@ -103,7 +119,8 @@ class Simulation(ABC):
     """Base class of all environments: spaces, modes, one reset and one step equation.
 
     Args:
-        autoreset: None (episode mask), "next_step" or "same_step".
+        autoreset: None or "disabled" (episode mask), "next_step" or "same_step", or a mode of `AutoresetMode` or of
+            Gymnasium's enumeration.
         max_steps: the number of steps after which an episode is truncated; by default the environment's own.
 
     Raises:
@@ -136,19 +153,12 @@ class Simulation(ABC):
         autoreset: Autoreset | None = None,
         max_steps: int | None = None,
     ) -> None:
-        if autoreset is not None and not (
-            isinstance(autoreset, str) and autoreset in get_args(Autoreset)
-        ):
-            raise EnvError(
-                f"autoreset={autoreset!r} is not a mode.",
-                hint="use None (episode mask), 'next_step' or 'same_step'.",
-            )
         if max_steps is not None and not (is_whole(max_steps) and max_steps >= 1):
             raise EnvError(
                 f"max_steps must be an integer of at least 1, not {max_steps!r}.",
                 hint="write max_steps=500, or None for the environment's own limit.",
             )
-        self.autoreset = autoreset
+        self.autoreset = _mode_of(autoreset)
         self.max_steps = max_steps or type(self).max_steps
         self._reset: tuple[Domain, Tensor, Origin] | None = None
         self._stepped: Origin | None = None
@@ -321,6 +331,23 @@ class Simulation(ABC):
                 f"an action must be {space.dtype}{list(space.shape)}, not {action.type}.",
                 hint=f"give actions of the space {space}.",
             )
+
+
+def _mode_of(autoreset: Any) -> Literal["next_step", "same_step"] | None:
+    """Return the name of a mode, which may be of Gymnasium's enumeration; None for the episode mask.
+
+    Raises:
+        EnvError: there is no such mode.
+    """
+    name = autoreset.name.lower() if isinstance(autoreset, Enum) else autoreset
+    if name is None or name == "disabled":
+        return None
+    if name in ("next_step", "same_step"):
+        return name
+    raise EnvError(
+        f"autoreset={autoreset!r} is not a mode.",
+        hint="use None or 'disabled' (episode mask), 'next_step' or 'same_step'.",
+    )
 
 
 def _at_each(x: Tensor, domain: Domain) -> Tensor:
