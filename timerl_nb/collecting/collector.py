@@ -452,7 +452,7 @@ def collect(
         (3, 2)
     """
     steps, seed = integer("steps", steps, least=1), seed_of(seed)
-    name, sim, vector = resolve_environment(env)
+    name, sim, vector = resolve_environment(env, policy)
     ahead = integer("ahead, the number of batches made in advance,", ahead, least=0)
     acting = acting_of(policy, spaces(sim, vector), seed, "explore" if explore else "sample")
     acting = acting.in_background() if ahead else acting
