@@ -6,9 +6,11 @@ Source: PEARL.
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.replay.prioritization.priorities import Proportional
 from timerl_nb.replay.prioritization.sum_tree import SumTree
+from timerl_nb.replay.storage.hindsight import Hindsight
 from timerl_nb.replay.storage.program_buffer import InProgram
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.sample import Sample, Ticket
+from timerl_nb.replay.storage.sequences import Sequences
 from timerl_nb.replay.training.algorithm import Algorithm
 from timerl_nb.replay.training.ddpg_algorithm import Ddpg, Td3
 from timerl_nb.replay.training.dqn_algorithm import Dqn
@@ -32,6 +34,7 @@ __all__ = [
     "DeviceTree",
     "Dqn",
     "Draws",
+    "Hindsight",
     "InProgram",
     "Latencies",
     "Move",
@@ -39,6 +42,7 @@ __all__ = [
     "Replay",
     "Sac",
     "Sample",
+    "Sequences",
     "Stepwise",
     "SumTree",
     "Td3",
