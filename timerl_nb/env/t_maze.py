@@ -48,7 +48,7 @@ class TMaze(Environment):
             )
         self.length, self.passive = int(length), passive
         self.act_space = Discrete(2 if passive else 4)
-        self.max_steps = options.get("max_steps") or 10 * self.length
+        self.max_steps = self.max_steps or 10 * self.length
 
     def first_state(self, domain: Domain) -> tuple[Tensor, Tensor]:
         goal = random_randint(2, domain=domain).named("goal")

@@ -45,11 +45,12 @@ class QNetwork(Module):
         if not duel:
             self.streams = [MLP((inputs, *hidden, actions * each), name=name, **how)]
             return
-        *first, last = (inputs, *hidden)
-        if len(first) > 1:
-            self.shared = [MLP(first, name=f"{name}.shared", **how)]
+        sizes = (inputs, *hidden)
+        split = max(len(hidden), 1)
+        if split > 1:
+            self.shared = [MLP(sizes[:split], name=f"{name}.shared", **how)]
         self.streams = [
-            MLP((first[-1], last, count * each), name=f"{name}.{stream}", **how)
+            MLP((*sizes[split - 1 :], count * each), name=f"{name}.{stream}", **how)
             for stream, count in (("value", 1), ("advantage", actions))
         ]
 

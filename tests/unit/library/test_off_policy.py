@@ -131,6 +131,7 @@ def test_what_is_remembered_is_from_the_window(alpha: float | None) -> None:
     ("name", "options"),
     [
         ("dqn", {"steps": 2, "alpha": 0.6, "scale": (1.0, 0.5, 4.0, 0.5)}),
+        ("dqn", {"duel": True, "hidden": ()}),
         ("dqn", {"duel": True, "hidden": (4, 3), "double": False}),
         ("dqn", {"atoms": 5, "support": (0, 9), "duel": True, "steps": 2, "alpha": 0.6}),
         ("ddpg", {"lasting": 0.5, "env": "MountainCarContinuous-v0"}),
