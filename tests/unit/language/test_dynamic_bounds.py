@@ -669,6 +669,7 @@ def _of_its_end(ctx: Any, b: Any, i: Any, t: Any, bound: Any, x: Any, y: Any) ->
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "no tensor": (lambda *a: trl.until(True, at_most=5), "cannot end a dimension"),
     "zero": (lambda ctx, b, i, t, n, x, y: trl.until(y > 1, at_most=0), "positive integer"),
+    "huge": (lambda ctx, b, i, t, n, x, y: trl.until(y > 1, at_most=2**53), "below 2**53"),
     "fraction": (lambda ctx, b, i, t, n, x, y: trl.until(y > 1, at_most=2.5), "positive integer"),
     "numbers": (lambda ctx, b, i, t, n, x, y: trl.until(y, at_most=5), "f32[]"),
     "vector": (

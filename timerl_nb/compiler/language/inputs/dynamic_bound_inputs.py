@@ -12,7 +12,7 @@ from timerl_nb.compiler.ir.host.host_functions import UdfAttrs
 from timerl_nb.compiler.ir.operation_attributes import BoundAttrs
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
-from timerl_nb.compiler.symbolic.dimensions import Ceiling, Dim
+from timerl_nb.compiler.symbolic.dimensions import ENDLESS, Ceiling, Dim
 from timerl_nb.compiler.symbolic.index_expressions import Lin
 
 
@@ -67,9 +67,10 @@ def until(done: Any, at_most: Any = None) -> Until:
     raised = at_most is None
     if raised:
         at_most = _FIRST
-    if isinstance(at_most, bool) or not isinstance(at_most, int | np.integer) or at_most < 1:
+    whole = isinstance(at_most, int | np.integer) and not isinstance(at_most, bool)
+    if not whole or not 1 <= at_most < ENDLESS:
         raise BoundsError(
-            f"at_most must be a positive integer, not {at_most!r}.",
+            f"at_most must be a positive integer below 2**53, not {at_most!r}.",
             hint="write trl.until(done, at_most=500).",
         )
     if done.dtype != "bool" or done.shape:
