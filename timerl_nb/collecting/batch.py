@@ -136,6 +136,8 @@ class Batch:
         last_obs: observation after the last step, [envs, …].
         extras: additional results of the policy by name, also available as attributes such as
             `batch.log_prob`.
+        policy_version: version of the weights, the number of earlier calls of `Collector.load` or
+            `next(params=…)`. None for a batch with other arrays, from a JAX transformation.
 
     Example:
         >>> with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=3, how="step") as c:
@@ -154,6 +156,7 @@ class Batch:
     extras: Mapping[str, Any]
     _ended: Ended | None = field(repr=False)
     _form: Form = field(default_factory=Form, repr=False)
+    policy_version: int | None = 0
 
     @property
     def steps(self) -> int:
@@ -274,12 +277,13 @@ class _BatchStructure:
         named = dict(zip(_ARRAYS, arrays, strict=True))
         batch = self._batch()
         if batch is None or batch._ended is None or not isinstance(extras, dict):
-            return Batch(**named, extras=extras, _ended=None)
+            return Batch(**named, extras=extras, _ended=None, policy_version=None)
         same = all(x is getattr(batch, name) for name, x in named.items())
         same = same and extras.keys() == batch.extras.keys()
         same = same and all(x is batch.extras[name] for name, x in extras.items())
-        ended = batch._ended if same else None
-        return Batch(**named, extras=extras, _ended=ended, _form=batch._form)
+        ended, version = (batch._ended, batch.policy_version) if same else (None, None)
+        form = batch._form
+        return Batch(**named, extras=extras, _ended=ended, _form=form, policy_version=version)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _BatchStructure)

@@ -135,6 +135,10 @@ class Acting(ABC):
         """Functions and classes of the policy, for the cache key."""
         return None
 
+    def in_background(self) -> Acting:
+        """Return the policy for another thread; the caller's thread may change the original."""
+        return self
+
     def with_weights(self, values: Any) -> Acting:
         """Return the policy with other initial weights."""
         return replace(self, weights=self.check_weights(values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -91,16 +92,67 @@ class TorchModule(HostFunction):
         self.check_weights(values)
         return self
 
-    def check_weights(self, values: Any) -> dict[str, Any]:
-        module: Any = self.function
+    def in_background(self) -> Acting:
         try:
-            module.load_state_dict(values)
-        except (RuntimeError, TypeError, AttributeError) as error:
-            raise ShapeError(
-                f"the weights do not fit the module: {error}",
-                hint="pass a result of its state_dict().",
-            ) from None
+            acting, checked = deepcopy(self.function), deepcopy(self.function)
+        except Exception as error:
+            raise OptionError(
+                f"the module cannot be copied for batches made in the background: {error}",
+                hint="leave out ahead, or pass a module that copy.deepcopy supports.",
+            ) from error
+        return BackgroundModule(_state_of(checked), acting, checked)
+
+    def check_weights(self, values: Any) -> dict[str, Any]:
+        _load_weights(self.function, values)
         return {}
+
+
+@dataclass(frozen=True)
+class BackgroundModule(TorchModule):
+    """Copies of a PyTorch module: one acts in another thread, the other checks new weights.
+
+    Attributes:
+        function: the acting copy.
+        weights: the initial `state_dict()`.
+        checked: the copy that loads new weights in the caller's thread.
+    """
+
+    checked: Any = None
+
+    def on_host(self, seed: int, space: Any) -> OnHost:
+        module: Any = self.function
+        act, loaded = super().on_host(seed, space), self.weights
+
+        def act_with(weights: Mapping[str, Any], *others: Any) -> Acted:
+            nonlocal loaded
+            if weights is not loaded:
+                module.load_state_dict(weights)
+                loaded = weights
+            return act(weights, *others)
+
+        return act_with
+
+    def with_weights(self, values: Any) -> Acting:
+        return replace(self, weights=self.check_weights(values))
+
+    def check_weights(self, values: Any) -> dict[str, Any]:
+        _load_weights(self.checked, values)
+        return _state_of(self.checked)
+
+
+def _load_weights(module: Any, values: Any) -> None:
+    try:
+        module.load_state_dict(values)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise ShapeError(
+            f"the weights do not fit the module: {error}",
+            hint="pass a result of its state_dict().",
+        ) from None
+
+
+def _state_of(module: Any) -> dict[str, Any]:
+    """Return a copy of a module's weights."""
+    return deepcopy(dict(module.state_dict()))
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ class Turns:
     def counts(self) -> Counts:
         return replace(self._counts(), copies=self._copies)
 
-    def next(self, weights: Weights) -> Batch:
+    def next(self, weights: Weights, version: int = 0) -> Batch:
         if self._is_begun and not self._is_repeatable:
             self._begin_again()
         elif self._is_begun:
@@ -164,7 +164,7 @@ class Turns:
             self._turns.save_operands()
         self._is_begun = True
         made, self._copies = graph.together(next(self._turns))
-        batch = self._batch(made)  # while XLA still computes
+        batch = self._batch(made, version)  # while XLA still computes
         backend.wait(made)
         return batch
 
@@ -181,7 +181,7 @@ class Turns:
         self._lost += 1
         self._turns, self._is_begun = self._start_turns(), False
 
-    def _batch(self, made: dict[str, Any]) -> Batch:
+    def _batch(self, made: dict[str, Any], version: int) -> Batch:
         if "valid" not in made:
             made |= self._copies_of(made)
         extras = {n.removeprefix(_ADDED): x for n, x in made.items() if n.startswith(_ADDED)}
@@ -192,7 +192,8 @@ class Turns:
             made |= {name: backend.copied(self._never) for name in _FLAGS}
         flags = (*ends, self._none)
         ended = Ended(reward, self._valid, flags, returns, lengths, after, is_all=True)
-        return Batch(**{name: made[name] for name in _NAMED}, extras=extras, _ended=ended)
+        named = {name: made[name] for name in _NAMED}
+        return Batch(**named, extras=extras, _ended=ended, policy_version=version)
 
     def _copies_of(self, made: dict[str, Any]) -> dict[str, Any]:
         """Return the copies that a program without XLA does not make itself, by a single call."""

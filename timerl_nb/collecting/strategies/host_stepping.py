@@ -158,7 +158,7 @@ class HostTurns:
         self.counts = Counts(0, None, 0)
         self.speed: float | None = None
 
-    def next(self, weights: Weights) -> Batch:
+    def next(self, weights: Weights, version: int = 0) -> Batch:
         carried, part = self._now
         if part is not None and part.at[2] is _UNKNOWN:
             carried, part = self._begin_again(carried, part)
@@ -174,7 +174,7 @@ class HostTurns:
             self._now = carried, part
         if part.whole is None:
             self._complete(part, weights, carried)
-            part.whole = self._batch(part, carried)
+            part.whole = self._batch(part, carried, version)
         return part.whole[0]
 
     @property
@@ -348,7 +348,9 @@ class HostTurns:
             hint="fix the environment and create a new collector. Collected batches stay valid.",
         )
 
-    def _batch(self, part: _BatchInProgress, before: _Carried) -> tuple[Batch, _Carried]:
+    def _batch(
+        self, part: _BatchInProgress, before: _Carried, version: int
+    ) -> tuple[Batch, _Carried]:
         steps, at_once = self._steps, self._stepping.restarts_at_once
         obs, reward, over = part.obs, part.reward, before.over
         valid, terminated, truncated = (memory(reward.shape, np.bool_) for _ in "vtt")
@@ -389,7 +391,8 @@ class HostTurns:
         )
         flags = {"terminated": terminated, "truncated": truncated, "valid": valid}
         own = {"obs": obs[:steps], "action": part.action, "reward": reward, "last_obs": obs[steps]}
-        return Batch(**own, **flags, extras=part.extras, _ended=whole), carried
+        made = Batch(**own, **flags, extras=part.extras, _ended=whole, policy_version=version)
+        return made, carried
 
     def close(self) -> None:
         self._stepping.close()

@@ -134,6 +134,9 @@ class Context:
         self.policies: list[Actor] = []  # candidates for the exported policy
         self.environments: list[Any] = []  # environments that have been reset
         self.played: list[Played] = []  # one entry per step of an environment
+        # running statistics: their initial values, and tensors that a policy replaces by them
+        self.statistics: dict[Tensor, Read] = {}
+        self.same_statistic: dict[Tensor, Read] = {}
         self.draws: dict[Tensor, Draw] = {}  # draws from distributions by drawn tensor
         self.critics: dict[
             Tensor, Callable[[], Any]
