@@ -12,12 +12,12 @@ from math import sqrt
 from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor, value, where
-from timerl_nb.compiler.language.inputs.tensor_sources import maximum as max
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.env.environment import Simulation, made
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
+from timerl_nb.rl.episode_returns import episode_returns
 from timerl_nb.rl.policy_networks import DNNBuilder
 
 
@@ -95,15 +95,8 @@ def a2c(
             rate = lr * (1.0 - value(i).floating() / value(I).floating())
             Adam(dnn.params, lr=rate, eps=1e-5, max_norm=max_norm).step()
         with ctx.region("returns"):
-            total = tensor((), domain=(b, i, t)).named("total")
-            sofar = total + r
-            left = where(done, 0.0, sofar)
-            total[b, 0, 0] = 0.0
-            total[b, i + 1, 0] = left[b, i, T - 1]
-            total[b, i, t + 1] = left
-            ended = done.sum(over=(b, t))
-            returns = where(done, sofar, 0.0).sum(over=(b, t))
-        ctx.output("return", returns / max(ended, 1).floating())
-        ctx.output("episodes", ended)
+            returns, episodes = episode_returns(step, over=b, along=(i, t))
+        ctx.output("return", returns)
+        ctx.output("episodes", episodes)
         ctx.output("loss", loss)
     return ctx

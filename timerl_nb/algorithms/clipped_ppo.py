@@ -26,6 +26,7 @@ from timerl_nb.driver.compiling_context import Context
 from timerl_nb.env.environment import Simulation, made
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
+from timerl_nb.rl.episode_returns import episode_returns
 from timerl_nb.rl.policy_networks import DNNBuilder
 
 
@@ -38,16 +39,20 @@ def clipped_ppo(
     gamma: float = 0.99,
     lam: float = 0.95,
     clip: float = 0.2,
+    value_clip: float | None = 0.2,
+    target_kl: float | None = None,
     critic: float = 0.5,
     entropy: float = 0.01,
     lr: float = 2.5e-4,
+    anneal: bool = True,
     max_norm: float = 0.5,
 ) -> Context:
     """Return the program of PPO with clipped ratios.
 
     Each of I iterations takes T steps in B environments, then makes `epochs` * `minibatches` updates. The outputs are
-    "return", the mean over the episodes that end in an iteration (0 if there are none), "episodes", their number, and
-    "loss". `minibatches` must divide B * T.
+    "return", the mean over the episodes that end in an iteration (0 if there are none), "episodes", their number, "loss",
+    and with `target_kl` "updates", the number of updates made. `minibatches` must divide B * T. Values continue with the
+    critic's estimate after the last step of an iteration, and after a time limit.
 
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`.
@@ -55,9 +60,14 @@ def clipped_ppo(
         minibatches: the number of minibatches per pass.
         hidden: the widths of the tanh layers; actor and critic have separate networks.
         gamma, lam: the discount, and the λ of generalised advantage estimation (Schulman et al. 2016).
-        clip: the greatest change of probability ratios, and of values, in the loss.
+        clip: the greatest change of probability ratios in the loss.
+        value_clip: the greatest change of values in the critic's loss; None for no limit.
+        target_kl: the updates of an iteration stop before the first minibatch whose approximate KL divergence from the
+            acting policy exceeds 1.5 times this value; None for no limit. The approximation is the mean of
+            ratio - 1 - log ratio. Skipped updates are still computed.
         critic, entropy: the weights of the critic's loss and of the policy's entropy.
-        lr: Adam's initial learning rate; it decreases linearly to 0.
+        lr: Adam's initial learning rate.
+        anneal: whether the learning rate decreases linearly to 0.
         max_norm: the greatest Euclidean norm of the gradients.
 
     Returns:
@@ -74,6 +84,10 @@ def clipped_ppo(
     env = made(env, autoreset="same_step")
     gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
     clip = number("clip", clip, least=0)
+    if value_clip is not None:
+        value_clip = number("value_clip", value_clip, least=0)
+    if target_kl is not None:
+        target_kl = number("target_kl", target_kl, least=0)
     if env.autoreset != "same_step":
         raise EnvError(
             f"clipped PPO needs an environment that resets itself in the same step, not {env!r}.",
@@ -134,25 +148,33 @@ def clipped_ppo(
             gain = (gain - gain.mean(over=m)) / (gain.std(over=m) + 1e-8)
         with ctx.region("learning"):
             dist, new = dnn(seen), dnn.value(seen)
-            ratio = (dist.log_prob(took) - was).exp()
+            change = dist.log_prob(took) - was
+            ratio = change.exp()
             better = min(ratio * gain, ratio.clip(1 - clip, 1 + clip) * gain)
-            near = known + (new - known).clip(-clip, clip)
-            regret = 0.5 * max((new - target).square(), (near - target).square())
+            wrong = (new - target).square()
+            if value_clip is not None:
+                near = known + (new - known).clip(-value_clip, value_clip)
+                wrong = max(wrong, (near - target).square())
+            regret = 0.5 * wrong
             lost = critic * regret - better - entropy * dist.entropy()
             loss = lost.mean(over=m)
             loss.backward()
-            rate = lr * (1.0 - value(i).floating() / value(I).floating())
-            Adam(dnn.params, lr=rate, eps=1e-5, max_norm=max_norm, along=(i, e, j)).step()
+            going = None
+            if target_kl is not None:
+                stopped = tensor((), "bool", domain=(i, e, j)).named("stopped")
+                divergence = (ratio - 1.0 - change).detach().mean(over=m)
+                stop = stopped | (divergence > 1.5 * target_kl)
+                stopped[i, 0, 0] = False
+                stopped[i, e + 1, 0] = stop[i, e, J - 1]
+                stopped[i, e, j + 1] = stop
+                going = ~stop
+                ctx.output("updates", going.sum(over=(e, j)))
+            left = 1.0 - value(i).floating() / value(I).floating() if anneal else 1.0
+            how = {"eps": 1e-5, "max_norm": max_norm, "along": (i, e, j), "when": going}
+            Adam(dnn.params, lr=lr * left, **how).step()
         with ctx.region("returns"):
-            total = tensor((), domain=(b, i, t)).named("total")
-            sofar = total + r
-            left = where(step.done, 0.0, sofar)
-            total[b, 0, 0] = 0.0
-            total[b, i + 1, 0] = left[b, i, T - 1]
-            total[b, i, t + 1] = left
-            ended = step.done.sum(over=(b, t))
-            returns = where(step.done, sofar, 0.0).sum(over=(b, t))
-        ctx.output("return", returns / max(ended, 1).floating())
-        ctx.output("episodes", ended)
+            returns, episodes = episode_returns(step, over=b, along=(i, t))
+        ctx.output("return", returns)
+        ctx.output("episodes", episodes)
         ctx.output("loss", loss.mean(over=(e, j)))
     return ctx

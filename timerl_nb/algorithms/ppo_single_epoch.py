@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from timerl_nb.compiler.language.argument_checks import number
-from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor
+from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor, value, where
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.env.environment import Simulation, made
@@ -28,6 +28,9 @@ def ppo(
     critic: float = 0.5,
     entropy: float = 0.01,
     lr: float = 1e-3,
+    anneal: bool = False,
+    max_norm: float | None = None,
+    bootstrap: bool = False,
 ) -> Context:
     """Return the program of PPO with one update per iteration.
 
@@ -39,7 +42,11 @@ def ppo(
         gamma, lam: the discount, and the λ of generalised advantage estimation (Schulman et al. 2016).
         critic, entropy: the weights of the critic's loss and of the policy's entropy. Actor and critic share their layers.
             With returns in the hundreds, as in CartPole, use a weight such as 0.001, or the critic's loss dominates.
-        lr: Adam's learning rate.
+        lr: Adam's initial learning rate.
+        anneal: whether the learning rate decreases linearly to 0.
+        max_norm: the greatest Euclidean norm of the gradients; None for no limit.
+        bootstrap: whether values continue after the last step of an iteration and after a time limit. By default the
+            task ends there.
 
     Returns:
         a context with the dimensions b, i and t; compile it with bounds for B, I and T.
@@ -53,7 +60,7 @@ def ppo(
     """
     gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
     with Context("b", "i", "t") as ctx:
-        (b, _), (i, _), (t, T) = ctx.dims
+        (b, _), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
             env = made(env)
             design = DNNBuilder(domain=(i,)).from_env(
@@ -70,8 +77,12 @@ def ppo(
             v = dnn.value(o).named("v")
             known, after = v.detach(), min(t + 1, T - 1)
             advantage = tensor((), domain=(b, i, t)).named("advantage")
-            surprise = r + gamma * step.then(known[b, i, after]) - known
-            advantage[t == T - 1] = r - known
+            if bootstrap:
+                beyond = where(step.terminated, 0.0, dnn.value(step.final_obs).detach())
+                last = surprise = r + gamma * beyond - known
+            else:
+                last, surprise = r - known, r + gamma * step.then(known[b, i, after]) - known
+            advantage[t == T - 1] = last
             advantage[t < T - 1] = surprise + gamma * lam * step.then(advantage[b, i, after])
             mean = step.mean(advantage, over=(b, t))
             spread = step.mean((advantage - mean).square(), over=(b, t)).sqrt()
@@ -80,7 +91,8 @@ def ppo(
             lost = critic * regret - dnn.log_prob(a) * scaled - entropy * dnn(o).entropy()
             loss = step.masked(lost).mean(over=(b, t))
             loss.backward()
-            Adam(dnn.params, lr=lr).step()
+            left = 1.0 - value(i).floating() / value(I).floating() if anneal else 1.0
+            Adam(dnn.params, lr=lr * left, max_norm=max_norm).step()
         ctx.output("return", r.sum(over=t).mean(over=b))
         ctx.output("loss", loss)
     return ctx

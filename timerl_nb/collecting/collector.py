@@ -474,7 +474,7 @@ def collect(
         (3, 2)
     """
     steps, seed = integer("steps", steps, least=1), seed_of(seed)
-    name, sim, vector = resolve_environment(env)
+    name, sim, vector = resolve_environment(env, policy)
     ahead = integer("ahead, the number of batches made in advance,", ahead, least=0)
     if states not in ("first", "all"):
         raise OptionError(

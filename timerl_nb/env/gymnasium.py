@@ -95,6 +95,11 @@ class GymEnvironment(Simulation):
             twin._options = {**self._options, "max_episode_steps": max_steps}
         return twin
 
+    def limited(self, most: int) -> Self:
+        twin = super().limited(most)
+        twin._instances = self._instances
+        return twin
+
     def begin(self, domain: Domain) -> Tensor:
         ctx = current()
         given = domain[:-1] or domain if self._instances is None else self._instances

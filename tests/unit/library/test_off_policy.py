@@ -131,6 +131,9 @@ def test_what_is_remembered_is_from_the_window(alpha: float | None) -> None:
     ("name", "options"),
     [
         ("dqn", {"steps": 2, "alpha": 0.6, "scale": (1.0, 0.5, 4.0, 0.5)}),
+        ("dqn", {"duel": True, "hidden": ()}),
+        ("dqn", {"duel": True, "hidden": (4, 3), "double": False}),
+        ("dqn", {"atoms": 5, "support": (0, 9), "duel": True, "steps": 2, "alpha": 0.6}),
         ("ddpg", {"lasting": 0.5, "env": "MountainCarContinuous-v0"}),
         ("td3", {"env": "MountainCarContinuous-v0"}),
         ("sac", {"env": "MountainCarContinuous-v0", "steps": 2}),
@@ -215,6 +218,8 @@ def test_environments_that_do_not_fit(wrong: Any, message: str) -> None:
             {"gamma": float("nan")},
             "gamma must be a number from 0 to 1, not nan",
         ),
+        (trl.algorithms.dqn, {"atoms": 1}, "atoms must be an integer of at least 2"),
+        (trl.algorithms.dqn, {"atoms": 5, "support": (1, 1)}, "its ends are 1 and 1"),
         (trl.algorithms.ddpg, {"lr": 1e-3}, "lr must be 2 numbers, not 0.001"),
         (trl.algorithms.ddpg, {"noise": (1, -1, 5)}, r"noise\[1\] must be a number of at least 0"),
         (trl.algorithms.ddpg, {"lasting": 2}, "lasting must be a number from 0 to 1"),

@@ -1,4 +1,4 @@
-"""Gradients of A2C, TD3 and SAC at every update, against losses written by hand in JAX."""
+"""Gradients of A2C, DQN, TD3 and SAC at every update, against losses written by hand in JAX."""
 
 from __future__ import annotations
 
@@ -67,6 +67,86 @@ def test_a2c(monkeypatch: pytest.MonkeyPatch) -> None:
         return (0.5 * regret - chosen * advantage - 0.01 * entropy).mean()
 
     check(found, loss, range(4))
+
+
+def streams(p: Values, x: Any, each: int, duel: bool) -> Any:
+    """Return what a Q-network of two actions computes: [..., 2, each]."""
+    if not duel:
+        return mlp(p, "q", x).reshape(*x.shape[:-1], 2, each)
+    x = jnp.tanh(x @ p["q.shared.0.weight"] + p["q.shared.0.bias"])
+    value, gain = (mlp(p, f"q.{name}", x, 2) for name in ("value", "advantage"))
+    gain = gain.reshape(*x.shape[:-1], 2, each)
+    return value[..., None, :] + gain - gain.mean(-2, keepdims=True)
+
+
+def project(p: np.ndarray, gain: float, worth: float, low: float, high: float) -> np.ndarray:
+    """Divide each probability between the atoms below and above, as Bellemare et al. 2017 do."""
+    found, gap = np.zeros(len(p)), (high - low) / (len(p) - 1)
+    for k, share in enumerate(p):
+        at = (min(max(gain + worth * (low + k * gap), low), high) - low) / gap
+        below, above = int(np.floor(at)), int(np.ceil(at))
+        if below == above:
+            found[below] += share
+        else:
+            found[below] += share * (above - at)
+            found[above] += share * (at - below)
+    return found
+
+
+@pytest.mark.parametrize(("duel", "atoms"), [(True, None), (False, 4)])
+def test_dqn(monkeypatch: pytest.MonkeyPatch, duel: bool, atoms: int | None) -> None:
+    names = ("seen", "did", "goal", "gain", "worth", "later", "error")
+    how: dict[str, Any] = {"duel": duel, "atoms": atoms, "support": (-1.0, 3.0), "alpha": 0.6}
+    sizes: dict[str, Any] = {"length": 6, "batch": 3, "steps": 2, "beta": 0.0, "after": 0}
+    env = trl.env.make("CartPole-v1", autoreset="same_step", max_steps=5)
+    found = recorded_updates(
+        "dqn",
+        monkeypatch,
+        {"B": 2, "T": 7},
+        names,
+        OPTIONS,
+        env=env,
+        target_every=3,
+        **sizes,
+        **how,
+    )
+    each, z = atoms or 1, np.linspace(-1.0, 3.0, atoms or 1)
+
+    def mean(y: Any) -> Any:
+        return (jax.nn.softmax(y) * z).sum(-1) if atoms else y[..., 0]
+
+    def picked(y: Any, did: Any) -> Any:
+        return jnp.take_along_axis(y, did[..., None, None].astype(int), axis=-2)[..., 0, :]
+
+    def errors(p: Values, t: int) -> Any:
+        seen, did, goal = (jnp.asarray(found[n][:, t]) for n in names[:3])
+        now = picked(streams(p, seen, each, duel), did)
+        return -(goal * jax.nn.log_softmax(now)).sum(-1) if atoms else goal - now[..., 0]
+
+    def loss(p: Values, t: int) -> Any:
+        error = errors(p, t)
+        size = jnp.abs(error)
+        huber = jnp.where(size < 1.0, 0.5 * error**2, size - 0.5)
+        return (error if atoms else huber).mean()
+
+    check(found, loss, range(1, 7))  # the first transition ends at the second step
+    params = [n for n in found if n.startswith("q.")]
+    for t in range(7):
+        own, late = ({n: found[n][k] for n in params} for k in (t, t // 3 * 3))
+        later, gain, worth = (found[n][:, t] for n in ("later", "gain", "worth"))
+        best = mean(streams(own, later, each, duel)).argmax(-1)
+        then = picked(streams(late, later, each, duel), best)
+        if atoms:
+            then = np.asarray(jax.nn.softmax(then))
+            goal = [
+                [project(*x, -1.0, 3.0) for x in zip(*row, strict=True)]
+                for row in zip(then, gain, worth, strict=True)
+            ]
+        else:
+            goal = gain + worth * then[..., 0]
+        np.testing.assert_allclose(found["goal"][:, t], goal, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found["error"][:, t], errors(own, t), rtol=1e-4, atol=1e-5)
+    assert (found["worth"] == 0).any() and len(np.unique(found["worth"])) > 1
 
 
 def critic_loss(p: Values, seen: Any, did: Any, goal: Any) -> Any:

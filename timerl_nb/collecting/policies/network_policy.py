@@ -151,7 +151,8 @@ def beginning(
         raise found
     reads = {p.name: p.first.read for p in ctx.parameters.values() if p.name in found.weights}
     if isinstance(policy, Slicer):
-        reads |= {name: x.read for name, x in policy.frozen(found).items()}
+        frozen = {name: x.read for name, x in policy.frozen(found).items()}
+        reads |= {name: ctx.statistics.get(x.tensor, x) for name, x in frozen.items()}
     pdg = ctx.snapshot()
     values = Reference(pdg, dict.fromkeys((d.bound for d in pdg.dims), 1), seed)
     begin = dict.fromkeys(pdg.dims.names, 0)

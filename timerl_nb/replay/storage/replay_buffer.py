@@ -16,26 +16,32 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array, convert_array, indices
 from timerl_nb.base.atomic_files import user_path, write_whole
 from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError, explain_os_errors, one_of
+from timerl_nb.base.stable_identity import identity
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.compiler.ir.shapes import dtype_name
 from timerl_nb.compiler.language.argument_checks import integer, number
-from timerl_nb.compiler.language.foreign_names import explain_call_errors, missing
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors, missing
 from timerl_nb.replay.prioritization.priorities import Proportional, importance_weights
 from timerl_nb.replay.prioritization.sum_tree import SumTree
 from timerl_nb.replay.prioritization.tree_engine import c_extension
 from timerl_nb.replay.storage.buffer_writer import Actor
+from timerl_nb.replay.storage.frame_rows import FrameRows, leading_axes
+from timerl_nb.replay.storage.hindsight import EpisodeAssembly, Hindsight
 from timerl_nb.replay.storage.n_step_returns import Steps
 from timerl_nb.replay.storage.ring_rows import Field, Rows, fields_of
 from timerl_nb.replay.storage.sample import Epoch, Sample, Ticket
+from timerl_nb.replay.storage.sequences import SequenceAssembly, Sequences
 from timerl_nb.runtime.state.checkpoint_reader import load_with_metadata
 from timerl_nb.runtime.state.checkpoint_writer import safetensors_of
 
+Assembly = Steps | SequenceAssembly | EpisodeAssembly
 _WEIGHTS = ("buffer", "batch")
 _F64 = np.dtype(np.float64)
 _FORMAT = "timerl-nb replay 1"
 _RESERVED = {
     "valid": "the buffer skips rows with a false `valid`",
     "discount": "`Replay(n_step=…)` stores the discount factor of the bootstrap value under this name",
+    "batch_position": "`trl.replay.train` adds the position of a row in its batch under this name",
 }
 
 
@@ -57,7 +63,12 @@ class Replay:
             the n steps, and an added field `discount` holds the factor of the bootstrap value. A return ends
             early at the end of an episode. Rewards of integer or boolean type are stored as float32.
         gamma: the discount factor per step.
-        seed: the seed of sampling.
+        sequence: `trl.replay.Sequences(…)` makes each entry a sequence of steps, for recurrent policies.
+        hindsight: `trl.replay.Hindsight(…)` adds rows with goals that an episode reached.
+        frames: fields whose arrays are stored once if several rows have them, with the number of frames along
+            their first axis: `{"obs": 4, "next_obs": 4}` for stacks of four images, 1 for arrays without
+            stacked frames. Saves memory for large observations.
+        seed: the seed of sampling, and of the goals of `hindsight`.
         fanout, engine: options of the sum tree, see `trl.replay.SumTree`.
         above: size in bytes above which the rows are stored in memory-mapped files.
         folder: the folder of these files. Only one buffer at a time can use a folder. By default the files
@@ -89,6 +100,9 @@ class Replay:
         weights: Literal["buffer", "batch"] = "buffer",
         n_step: int = 1,
         gamma: float = 0.99,
+        sequence: Sequences | None = None,
+        hindsight: Hindsight | None = None,
+        frames: Mapping[str, int] | None = None,
         seed: int = 0,
         fanout: int = 8,
         engine: str | None = None,
@@ -112,18 +126,40 @@ class Replay:
         if count > 1 and "reward" in known and known["reward"].dtype.kind in "biu":
             # n-step returns of integer rewards have fractions
             known["reward"] = Field(known["reward"].shape, np.dtype(np.float32))
-        self._steps = Steps(known, count, by) if count > 1 else None
+        self._step_fields = dict(known)
+        self._steps: Assembly | None = Steps(known, count, by) if count > 1 else None
+        if sequence is not None:
+            expect_type(
+                sequence, Sequences, "a description of sequences", "trl.replay.Sequences(…)."
+            )
+            self._steps = SequenceAssembly(known, sequence)
+        if hindsight is not None:
+            expect_type(
+                hindsight, Hindsight, "a description of hindsight", "trl.replay.Hindsight(…)."
+            )
+            self._steps = EpisodeAssembly(known, hindsight, integer("the seed", seed))
+        if (count > 1) + (sequence is not None) + (hindsight is not None) > 1:
+            raise OptionError(
+                "a buffer combines steps in one way: by n_step, sequence or hindsight.",
+                hint="omit the others. Compute n-step returns of sequences from their rewards.",
+            )
         if self._steps is not None:
-            known["discount"] = Field((), known["reward"].dtype)
+            known = self._steps.fields
         above = integer("above", above, least=0)
         self._extension = c_extension() if engine in (None, "c") else None
-        self._rows = Rows(self.capacity, known, folder, above, self._extension)
+        if frames is None:
+            self._rows = Rows(self.capacity, known, folder, above, self._extension)
+        else:
+            lead = leading_axes(frames, self._step_fields, known)
+            self._rows = FrameRows(self.capacity, known, lead, folder, above, self._extension)
         self.priority = priority
         self._tree = None if priority is None else SumTree(self.capacity, fanout, engine=engine)
         self._by_batch = weights == "batch"
         self._random = np.random.default_rng(integer("the seed", seed) % 2**64)
         # arguments of a copy; a copy does not share the folder
         self._arguments = {"n_step": count, "gamma": by, "weights": weights, "above": above}
+        self._arguments |= {"sequence": sequence, "hindsight": hindsight}
+        self._arguments["frames"] = None if frames is None else dict(frames)
         self._name = secrets.token_hex(8)
         self._epochs: tuple[Epoch, ...] = (Epoch(self._name, 0),)
         self._lock = RLock()
@@ -174,10 +210,11 @@ class Replay:
                 greatest error so far. Not available with n-step returns.
 
         Returns:
-            The number of inserted rows. With n-step returns, the number of returns completed by these steps.
+            The number of inserted rows. With n-step returns, sequences or hindsight, the number of entries
+            completed by these steps.
 
         Raises:
-            OptionError: `errors` are passed to a buffer of n-step returns.
+            OptionError: `errors` are passed to a buffer of n-step returns, sequences or episodes.
             ShapeError: an array does not match the fields; nothing is written.
 
         Example:
@@ -189,8 +226,8 @@ class Replay:
         """
         if self._steps is not None and errors is not None:
             raise OptionError(
-                "insert() takes no errors in a buffer of n-step returns.",
-                hint="omit errors: a new return gets the greatest error so far.",
+                "insert() takes no errors in a buffer of n-step returns, sequences or episodes.",
+                hint="omit errors: a new entry gets the greatest error so far.",
             )
         with self._lock:
             count = -1 if self._steps or errors is not None else self._insert_plain(rows)
@@ -242,7 +279,7 @@ class Replay:
         with self._lock:
             return self._insert(entries)
 
-    def _entries(self, rows: Mapping[str, Any] | Batch, steps: Steps | None) -> dict[str, Array]:
+    def _entries(self, rows: Mapping[str, Any] | Batch, steps: Assembly | None) -> dict[str, Array]:
         """Convert rows to complete entries, [count, …] per field.
 
         Raises:
@@ -258,7 +295,7 @@ class Replay:
             )
         names = list(self.fields) if steps is None else list(steps.names)
         flags = [n for n in ("truncated", "valid") if n in given and n not in names]
-        found = self._rows.convert_rows(given, [*names, *flags])
+        found = self._rows.convert_rows(given, [*names, *flags], self._step_fields)
         unknown = [n for n in given if n not in found and not isinstance(rows, Batch)]
         if unknown:
             raise ShapeError(
@@ -649,7 +686,7 @@ class Replay:
     def _content(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return views of all arrays and a description. The caller holds the lock."""
         size = len(self)
-        arrays = {f"row {n}": x for n, x in self._rows.first_rows(size).items()}
+        arrays = self._rows.saved(size)
         if self._tree is not None:
             arrays["priority"] = self._tree.priorities[:size]
         if self._steps is not None:
@@ -668,13 +705,15 @@ class Replay:
     @property
     def _options(self) -> dict[str, Any]:
         """The options that determine the meaning of stored rows and priorities."""
-        priority, steps = self.priority, self._steps
+        priority, steps, given = self.priority, self._steps, self._arguments
+        more = {n: given[n] for n in ("sequence", "hindsight", "frames") if given[n] is not None}
         return {
             "alpha": None if priority is None else priority.alpha,
             "eps": None if priority is None else priority.eps,
             "weights": "batch" if self._by_batch else "buffer",
-            "n_step": 1 if steps is None else steps.count,
-            "gamma": None if steps is None else steps.gamma,
+            "n_step": steps.count if isinstance(steps, Steps) else 1,
+            "gamma": steps.gamma if isinstance(steps, Steps) else None,
+            **{n: identity(x) for n, x in more.items()},
         }
 
     def _take_over(self, arrays: Mapping[str, Array], text: Any, where: str) -> None:
@@ -695,6 +734,7 @@ class Replay:
                 tree.check(values)
             if steps is not None:
                 steps.restore(arrays)
+            self._rows.check_saved(arrays)
             greatest, epochs = float.fromhex(about["greatest"]), self._epochs_after(about)
             dropped, name = int(about["dropped"]), str(about["name"])
             random.state = about["random"]
@@ -704,7 +744,7 @@ class Replay:
                 f"{where} is damaged: {why}", hint="load another one. Nothing has changed."
             ) from None
         with self._lock:
-            self._rows.write(0, rows)
+            self._rows.load(arrays)
             if tree is not None:
                 tree.insert(0, values)
             self._steps = steps
@@ -726,7 +766,7 @@ class Replay:
             options = dict(own)
             if ("priority" in arrays) != (self._tree is not None):
                 options["alpha"] = "none" if self._tree is not None else "some"
-            if self._steps is not None:
+            if isinstance(self._steps, Steps):
                 options["n_step"] = self._steps.held_in(arrays)
         fields = {
             n: Field(x.shape[1:], x.dtype) for n, x in _arrays_with_prefix(arrays, "row ").items()
@@ -735,7 +775,7 @@ class Replay:
             {"capacity": capacity, **{f"field {n}": str(x) for n, x in some.items()}, **rest}
             for capacity, some, rest in (
                 (about["capacity"], fields, options),
-                (self.capacity, self.fields, own),
+                (self.capacity, self._rows.stored_fields, own),
             )
         )
         differs = [n for n in there | here if there.get(n) != here.get(n)]
@@ -768,8 +808,7 @@ class Replay:
             arguments["fanout"] = self._tree.fanout
             if self._tree.engine == "numpy":  # Numba may be missing on the machine that unpickles
                 arguments["engine"] = "numpy"
-        names = self.fields if self._steps is None else self._steps.names
-        fields = {n: (self.fields[n].shape, dtype_name(self.fields[n].dtype)) for n in names}
+        fields = {n: (f.shape, dtype_name(f.dtype)) for n, f in self._step_fields.items()}
         return _restore_replay, (self.capacity, fields, arguments, self.state())
 
     def __repr__(self) -> str:

@@ -1,0 +1,127 @@
+"""Options of PPO: KL limit, value clipping, learning-rate annealing, bootstrapping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.recorded_updates import recorded_updates
+from tests.unit.checks import assert_same
+from tests.unit.library.test_updates import check, head
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+
+Values = Mapping[str, Any]
+
+
+def minibatch_loss(p: Values, data: Values) -> Any:
+    """Return the loss of clipped PPO without value clipping, and the approximate KL divergence."""
+    log_p = jax.nn.log_softmax(head(p, "trunk", "actor", data["seen"]))
+    took = data["took"][..., None].astype(int)
+    change = jnp.take_along_axis(log_p, took, axis=-1)[..., 0] - data["was"]
+    ratio, gain = jnp.exp(change), data["gain"]
+    better = jnp.minimum(ratio * gain, jnp.clip(ratio, 0.8, 1.2) * gain)
+    entropy = -(jnp.exp(log_p) * log_p).sum(-1)
+    wrong = (head(p, "critic.trunk", "critic", data["seen"])[..., 0] - data["target"]) ** 2
+    return (0.25 * wrong - better - 0.01 * entropy).mean(), (ratio - 1 - change).mean()
+
+
+def test_updates_stop_at_the_target_kl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All parameters equal those of a loop that skips Adam's steps after the limit."""
+    names = ("seen", "took", "was", "gain", "target")
+    bounds, sizes = {"B": 2, "I": 2, "T": 6}, {"epochs": 2, "minibatches": 2}
+    settings = {"lr": 0.2, "target_kl": 0.02, "value_clip": None, "anneal": False, **sizes}
+    options = trl.Options(executor="xla")
+    found = recorded_updates("clipped_ppo", monkeypatch, bounds, names, options, **settings)
+    params = [name.removeprefix("grad ") for name in found if name.startswith("grad ")]
+    p = {name: jnp.asarray(found[name][0, 0, 0]) for name in params}
+    m = {name: jnp.zeros_like(x) for name, x in p.items()}
+    v, count, made = dict(m), 0, []
+    loss = jax.jit(jax.value_and_grad(minibatch_loss, has_aux=True))
+    for i in range(2):
+        stopped = False
+        for e, j in np.ndindex(2, 2):
+            for name in params:
+                np.testing.assert_allclose(found[name][i, e, j], p[name], rtol=2e-3, atol=2e-4)
+            data = {n: jnp.asarray(found[n][i, e, j]) for n in names}
+            (_, kl), g = loss(p, data)
+            stopped = stopped or bool(kl > 1.5 * 0.02)
+            made.append(not stopped)
+            if stopped:
+                continue
+            count += 1
+            norm = jnp.sqrt(sum((x**2).sum() for x in g.values()))
+            g = {k: x * jnp.minimum(0.5 / norm, 1.0) for k, x in g.items()}
+            m = {k: 0.9 * m[k] + 0.1 * x for k, x in g.items()}
+            v = {k: 0.999 * v[k] + 0.001 * x**2 for k, x in g.items()}
+            scale = {k: jnp.sqrt(v[k] / (1 - 0.999**count)) + 1e-5 for k in p}
+            p = {k: x - 0.2 * m[k] / (1 - 0.9**count) / scale[k] for k, x in p.items()}
+    assert found["updates"].tolist() == np.reshape(made, (2, 4)).sum(1).tolist()
+    assert 0 < sum(made) < 8, "some updates are made and some are skipped"
+
+
+def test_runs_with_a_target_kl_agree_with_the_reference() -> None:
+    ctx = trl.algorithms.clipped_ppo(
+        hidden=(), epochs=2, minibatches=2, lr=0.2, target_kl=1e-3, value_clip=None, anneal=False
+    )
+    program = ctx.compile({"B": 2, "I": 2, "T": 2}, trl.Options(executor="xla"))
+    want = Reference(program.pdg, program.bounds).outputs()
+    assert_same(want, program.execute(progress=False), "xla")
+
+
+def test_ppo_continues_with_the_value_after_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes of at most five steps within seven, and iterations of four steps within an episode."""
+    names = ("o", "a", "r", "beyond", "advantage")
+    for limit, steps in ((5, 7), (9, 4)):
+        env = trl.env.make("CartPole-v1", max_steps=limit)
+        bounds = {"B": 3, "I": 2, "T": steps}
+        settings = {"lr": 0.1, "anneal": True, "max_norm": 0.5, "bootstrap": True}
+        with monkeypatch.context() as patch:
+            found = recorded_updates(
+                "ppo_single_epoch", patch, bounds, names, trl.Options(), env=env, **settings
+            )
+        length = min(limit, steps)
+        assert found["beyond"][..., length - 1].all(), "a limit does not end the return"
+
+        def loss(p: Values, i: int, found: Any = found, length: int = length) -> Any:
+            o, a, r, beyond, advantage = (jnp.asarray(found[n][:, i, :length]) for n in names)
+            v = head(p, "trunk", "critic", o)[..., 0]
+            known, later = jax.lax.stop_gradient(v), jnp.zeros(3)
+            np.testing.assert_allclose(beyond[:, :-1], known[:, 1:], rtol=1e-4, atol=1e-5)
+            for t in reversed(range(length)):
+                later = r[:, t] + 0.99 * beyond[:, t] - known[:, t] + 0.99 * 0.96 * later
+                np.testing.assert_allclose(advantage[:, t], later, rtol=1e-4, atol=1e-5)
+            scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+            log_p = jax.nn.log_softmax(head(p, "trunk", "actor", o))
+            chosen = jnp.take_along_axis(log_p, a[..., None].astype(int), axis=-1)[..., 0]
+            entropy = -(jnp.exp(log_p) * log_p).sum(-1)
+            regret = 0.5 * (v - (advantage + known)) ** 2
+            lost = 0.5 * regret - chosen * scaled - 0.01 * entropy
+            return lost.sum() / found["r"][:, i].size
+
+        check(found, loss, range(2))
+
+
+def test_the_learning_rate_decreases_if_asked() -> None:
+    """Adam's second step has the size of the learning rate, which is then half of the first one."""
+    last = {}
+    for anneal in (False, True):
+        ctx = trl.algorithms.ppo(hidden=(), anneal=anneal, lr=1e-3)
+        with ctx:
+            (p,) = (p for p in ctx.parameters.values() if p.name == "critic.bias")
+            ctx.output("p", p)
+        bounds = {"B": 2, "I": 2, "T": 3}
+        result = ctx.compile(bounds, trl.Options(executor="xla")).execute(progress=False)
+        last[anneal] = abs(result.parameters["critic.bias"] - result["p"][1])
+    np.testing.assert_allclose(last[True], last[False] / 2, rtol=1e-3)
+
+
+@pytest.mark.parametrize("given", [{"target_kl": -1.0}, {"value_clip": -0.1}], ids=str)
+def test_limits_are_not_negative(given: Any) -> None:
+    with pytest.raises(trl.errors.ShapeError, match="of at least 0"):
+        trl.algorithms.clipped_ppo(**given)
