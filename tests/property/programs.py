@@ -520,7 +520,8 @@ def ending(d: Drawn) -> trl.RecurrentTensor:
     *outer, last = d.symbols
     over = [n for n in outer if d.draw(st.booleans())]
     for name in over:
-        _iterated(d, name)
+        if d.draw(st.booleans()):
+            _iterated(d, name)
     done = trl.random.uniform((), domain=(*over, last)) < d.pick((0.15, 0.4, 0.7))
     found = [x for x in d.tensors if x.shape == () and set(x.domain) <= {*over, last}]
     if found and d.draw(st.booleans()):

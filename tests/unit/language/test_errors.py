@@ -546,6 +546,12 @@ def first_match_of_a_number(ctx, b, B, t, T):
     trl.first_match(2)  # here
 
 
+@wrong(errors.BoundsError, "the bound T must be less than 2\\*\\*53, not 9223372036854775808")
+def bound_of_more_than_64_bits(ctx, b, B, t, T):
+    ctx.output("y", series(t))
+    ctx.compile({B: 2, T: 2**63})  # here
+
+
 @wrong(errors.BranchError, "no branch covers that point")
 def uncovered_points(ctx, b, B, t, T):
     x = series(t)

@@ -309,7 +309,7 @@ def as_lin(owner: object, value: Any) -> Lin:
             raise _refuse(f"{value} does not fit into 64 bits.", "use a smaller integer.")
         return index_expressions.const(int(value))
     found = expression_of(value)
-    if found is not None and value.ctx is owner:
+    if found is not None and getattr(value, "ctx", None) is owner:
         return found
     kind = type(value).__name__
     hint = "write an index with symbols, integers, + - * // %, trl.min and trl.max."
