@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, prod
 
-from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.language.argument_checks import integer, number, numbers, widths
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     constant,
@@ -23,11 +22,12 @@ from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.compiler.language.operations.random_draws import random_randint
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.driver.compiling_context import Context
-from timerl_nb.env.environment import Simulation, made
+from timerl_nb.env.environment import Simulation
 from timerl_nb.env.spaces import Discrete
 from timerl_nb.optim import Adam
 from timerl_nb.rl.categorical_returns import Support
 from timerl_nb.rl.episode_returns import episode_returns
+from timerl_nb.rl.off_policy_actions import continuing
 from timerl_nb.rl.q_network import QNetwork
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
@@ -93,14 +93,10 @@ def dqn(
         >>> trl.algorithms.dqn("CartPole-v1", length=1_000)
         Context(b < B, t < T...; ... operations)
     """
-    env, hidden = made(env, autoreset="same_step"), widths("hidden", hidden)
+    env, choices = continuing("DQN", env, Discrete)
+    hidden = widths("hidden", hidden)
     steps = integer("steps", steps, least=1, most=10_000)
-    if env.autoreset != "same_step" or not isinstance(env.act_space, Discrete):
-        raise EnvError(
-            f"DQN needs discrete actions and resets in the same step, not {env!r}.",
-            hint="make an environment with discrete actions and autoreset='same_step'.",
-        )
-    actions, gamma = env.act_space.n, number("gamma", gamma, least=0, most=1)
+    actions, gamma = choices.n, number("gamma", gamma, least=0, most=1)
     first, last, until = numbers("epsilon", epsilon, (0, 1), (0, 1), (1, inf))
     low, high = numbers("support", support, (-inf, inf), (-inf, inf))
     returned = None if atoms is None else Support(low, high, atoms)

@@ -25,6 +25,8 @@ class Task:
         acting: policy.
         envs, steps: number of environments, and steps of each per batch.
         seed: seed of all random numbers.
+        stores_states: whether a batch has the state of a recurrent policy before every step, instead
+            of before the first one.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Task:
     envs: int
     steps: int
     seed: int
+    stores_states: bool = False
 
     @property
     def is_ours(self) -> bool:

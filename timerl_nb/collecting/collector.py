@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from threading import RLock
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 from timerl_nb.base.entry_points import entry_point
-from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.errors import ExecutionError, OptionError, one_of
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.background_batches import BackgroundBatches
 from timerl_nb.collecting.batch import Batch
@@ -32,6 +32,7 @@ from timerl_nb.collecting.strategy_report import Ways
 from timerl_nb.collecting.strategy_selection import ANY, AUTO, SelectedStrategy, check, choose
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
 from timerl_nb.compiler.language.foreign_names import all_asked, explain_call_errors, missing
+from timerl_nb.compiler.language.policy.policy_graph import How
 
 WAYS: tuple[Way, ...] = (
     Scan(),
@@ -60,8 +61,19 @@ class Collector:
         [6, 6]
     """
 
-    def __init__(self, task: Task, how: str, ahead: int = 0, episodes: int | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        how: str,
+        ahead: int = 0,
+        episodes: int | None = None,
+        *,
+        stores_states: bool = False,
+    ) -> None:
         self._how, self._ahead, self._episodes = how, ahead, episodes
+        self._stores_states = stores_states
+        if stores_states or episodes is not None:  # an episode may begin at any step
+            task = replace(task, stores_states=True)
         # task, weights and their version; a single attribute, so an interrupt leaves it consistent
         self._acts: tuple[Task, Mapping[str, Any], int] = task, dict(task.acting.weights), 0
         self._choice: SelectedStrategy | None = None
@@ -206,7 +218,8 @@ class Collector:
         if self._source is None:
             prepared, seed = self._strategy_choice.prepared, self._task.seed
             if self._episodes is not None:
-                prepared = by_episodes(prepared, self.envs, self._episodes)
+                stores = self._stores_states
+                prepared = by_episodes(prepared, self.envs, self._episodes, stores_states=stores)
             ahead = self._ahead
             self._source = BackgroundBatches(prepared, seed, ahead) if ahead else prepared(seed)
         return self._source
@@ -268,7 +281,8 @@ class Collector:
                 hint="pass the name of the environment to trl.collect, which creates any number.",
             )
         task = replace(self._task, seed=seed_of(seed))
-        found = Collector(task, self._how, self._ahead, self._episodes)
+        more, stores = (self._ahead, self._episodes), self._stores_states
+        found = Collector(task, self._how, *more, stores_states=stores)
         found._choice, found._acts = self._strategy_choice, (found._task, *self._acts[1:])
         return found
 
@@ -381,6 +395,8 @@ def collect(
     explore: bool = False,
     ahead: int = 0,
     episodes: int | None = None,
+    initial_state: Any = None,
+    states: Literal["first", "all"] = "first",
 ) -> Collector:
     """Collect environment steps under a policy, batch by batch.
 
@@ -397,7 +413,9 @@ def collect(
             - `trl.DNNBuilder().from_env(env, hidden=[64, 64])`, or a network built by it;
             - `result.policy()`, or `trl.policies.random`;
             - a NumPy function or PyTorch module of the observations of all environments, [envs, …];
-            - a pure JAX function `f(params, obs, key)` of one observation.
+            - a pure JAX function `f(params, obs, key)` of one observation;
+            - a recurrent JAX function `f(params, obs, state, key)` of one observation. It returns the
+              next state as the last element of its tuple.
 
             A function returns the actions, or a pair of the actions and a dictionary of extras for
             the batch.
@@ -435,6 +453,10 @@ def collect(
             episode. Each environment contributes a fixed number of consecutive episodes that begin
             after the call, so short ones are not preferred. Steps of earlier and further episodes
             are dropped. The environments make `steps` at a time.
+        initial_state: state of a recurrent JAX function at the first step of an episode, a pytree of
+            arrays for one environment.
+        states: "first" or "all": whether `batch.states` has the state of a recurrent policy before
+            the first step, or before every step.
 
     Returns:
         A `Collector`; its `next()` returns a batch.
@@ -454,7 +476,12 @@ def collect(
     steps, seed = integer("steps", steps, least=1), seed_of(seed)
     name, sim, vector = resolve_environment(env, policy)
     ahead = integer("ahead, the number of batches made in advance,", ahead, least=0)
-    acting = acting_of(policy, spaces(sim, vector), seed, "explore" if explore else "sample")
+    if states not in ("first", "all"):
+        raise OptionError(
+            f"states={states!r} does not exist.", hint=one_of(str(states), ["first", "all"])
+        )
+    mode: How = "explore" if explore else "sample"
+    acting = acting_of(policy, spaces(sim, vector), seed, mode, initial_state)
     acting = acting.in_background() if ahead else acting
     if params is not None:
         acting = acting.with_weights(params)
@@ -470,4 +497,4 @@ def collect(
     if episodes is not None:
         episodes = integer("episodes, the number per batch,", episodes, least=1)
         check_episodes(task, episodes)
-    return Collector(task, how, ahead, episodes)
+    return Collector(task, how, ahead, episodes, stores_states=states == "all")

@@ -48,9 +48,9 @@ def check_episodes(task: Task, episodes: int) -> None:
         )
 
 
-def by_episodes(prepared: Prepared, envs: int, episodes: int) -> Prepared:
-    """Return a strategy whose batches are whole episodes."""
-    return lambda seed: EpisodeBatches(prepared(seed), envs, episodes)
+def by_episodes(prepared: Prepared, envs: int, episodes: int, *, stores_states: bool) -> Prepared:
+    """Return a strategy whose batches are whole episodes; see `EpisodeBatches`."""
+    return lambda seed: EpisodeBatches(prepared(seed), envs, episodes, stores_states=stores_states)
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,14 @@ class EpisodeBatches:
         source: source of batches of a fixed number of steps.
         envs: number of environments.
         episodes: number of episodes per batch, at least `envs`.
+        stores_states: whether a batch has the state of a recurrent policy before every step. The
+            batches of the source do.
     """
 
-    def __init__(self, source: Source, envs: int, episodes: int) -> None:
-        self._source, self._envs = source, envs
+    def __init__(
+        self, source: Source, envs: int, episodes: int, *, stores_states: bool = False
+    ) -> None:
+        self._source, self._envs, self._stores_states = source, envs, stores_states
         self._wanted = episodes_per_environment(episodes, envs)
         self._now = _Progress(np.ones(envs, bool))
         # a batch that was not received, and the progress after it
@@ -193,6 +197,10 @@ class EpisodeBatches:
         names = ("obs", "action", "reward", "terminated", "truncated", "valid")
         made: dict[str, Any] = {n: gathered(lambda b, n=n: getattr(b, n)) for n in names}
         made["last_obs"] = self._last_observations(parts, first)
+        leaves = graph.leaves(parts[0].batch.states)
+        states = {n: gathered(lambda b, n=n: graph.leaves(b.states)[n]) for n in leaves}
+        if not self._stores_states:
+            states = {name: x[:1].copy() for name, x in states.items()}
         extras = {n: gathered(lambda b, n=n: b.extras[n]) for n in parts[0].batch.extras}
         done = made["terminated"] | made["truncated"]
         ended = Ended(
@@ -208,7 +216,9 @@ class EpisodeBatches:
             change = graph.make_array_converter("jax")
             made = {name: change(x) for name, x in made.items()}
             extras = {name: change(x) for name, x in extras.items()}
-        return Batch(**made, extras=extras, _ended=ended, policy_version=version)
+            states = {name: change(x) for name, x in states.items()}
+        tree = graph.with_leaves(parts[0].batch.states, states)
+        return Batch(**made, extras=extras, states=tree, _ended=ended, policy_version=version)
 
     def _last_observations(self, parts: Sequence[_Part], first: Array) -> Array:
         """Return the observations after the last steps, [episodes, …]."""

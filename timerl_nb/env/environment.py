@@ -11,9 +11,9 @@ false. With `autoreset` a new episode begins, at the next step or in the same on
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, Self
 
@@ -72,6 +72,7 @@ class Step:
         alive: whether the step belongs to an episode.
         final_obs: the observation after the transition, of the same episode in any case.
         endless: whether episodes end only with the time dimension, so that nothing needs a mask.
+        shown: the environment's attributes with tensors, such as a mask of actions, after the reset and after the step.
 
     Example:
         >>> env = trl.env.make("CartPole-v1")
@@ -90,6 +91,7 @@ class Step:
     alive: Tensor
     final_obs: Tensor
     endless: bool = False
+    shown: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @property
     def done(self) -> Tensor:
@@ -322,7 +324,8 @@ class Simulation(ABC):
                 self._stepped,
             )
         )
-        return step
+        first, after = raw._shown, raw._came
+        return replace(step, shown={n: (first[n], after[n]) for n in raw._public() if n in first})
 
     def _check_action(self, action: Tensor) -> None:
         space = self.act_space
@@ -471,9 +474,10 @@ class Environment(Simulation):
         episode.carry(steps, where(done, 0, steps + 1))
         alive = steps >= 0  # always true: every step belongs to an episode
         reward = where(alive, reward, 0.0)
-        return Step(
-            self.observe(state_next), reward, terminated, truncated, alive, self.observe(after)
-        )
+        final = self.observe(
+            after
+        )  # first: attributes set by `observe` are those of the next state
+        return Step(self.observe(state_next), reward, terminated, truncated, alive, final)
 
     _steps = {None: _masked_step, "next_step": _next_step, "same_step": _same_step}
 

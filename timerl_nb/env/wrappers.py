@@ -99,6 +99,9 @@ class EquationWrapper(Environment):
     def _public(self) -> dict[str, Tensor]:
         return {**self.env._public(), **super()._public()}
 
+    def __getattr__(self, name: str) -> Any:
+        return _attribute_inside(self, name)
+
     def _extended(self, state: State, more: Tensor) -> State:
         """Return the state of the environment inside with a tensor of the wrapper."""
         self._is_tuple = isinstance(state, tuple)
@@ -282,6 +285,9 @@ class ResultWrapper(Simulation):
     def _public(self) -> dict[str, Tensor]:
         return {**self.env._public(), **super()._public()}
 
+    def __getattr__(self, name: str) -> Any:
+        return _attribute_inside(self, name)
+
 
 class ClipReward(ResultWrapper):
     """Clip rewards to bounds.
@@ -323,6 +329,13 @@ class ClipReward(ResultWrapper):
         if self.max_reward is not None:
             reward = reward.minimum(self.max_reward)
         return replace(step, reward=step.masked(reward))
+
+
+def _attribute_inside(wrapper: Any, name: str) -> Any:
+    """Return an attribute of the environment inside, such as a mask of actions."""
+    if name.startswith("_") or "env" not in vars(wrapper):
+        raise AttributeError(f"{type(wrapper).__name__} has no attribute {name!r}")
+    return getattr(wrapper.env, name)
 
 
 def unstarted_copy(env: E) -> E:

@@ -8,6 +8,7 @@ from timerl_nb.replay.prioritization.priorities import Proportional
 from timerl_nb.replay.prioritization.sum_tree import SumTree
 from timerl_nb.replay.storage.hindsight import Hindsight
 from timerl_nb.replay.storage.program_buffer import InProgram
+from timerl_nb.replay.storage.rate_limits import LinearSchedule, SampleToInsertRatio
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.sample import Sample, Ticket
 from timerl_nb.replay.storage.sequences import Sequences
@@ -37,11 +38,13 @@ __all__ = [
     "Hindsight",
     "InProgram",
     "Latencies",
+    "LinearSchedule",
     "Move",
     "Proportional",
     "Replay",
     "Sac",
     "Sample",
+    "SampleToInsertRatio",
     "Sequences",
     "Stepwise",
     "SumTree",

@@ -256,6 +256,7 @@ ALGORITHMS = {
     "ppo": [],
     "clipped_ppo": ["--minibatches", "2"],
     "dqn": [],
+    "r2d2": ["--state", "3", "--batch", "2", "--after", "1"],
     "ddpg": ["--env", "Pendulum-v1"],
     "td3": ["--env", "Pendulum-v1"],
     "sac": ["--env", "Pendulum-v1"],

@@ -148,8 +148,10 @@ class FrameRows(Rows):
     def _allocate_frames(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         return self._allocate(f"frames {len(self._files)}", shape, dtype)
 
-    def insert_plain(self, *_: Any) -> int:
-        return -1
+    def insert_plain(
+        self, start: int, rows: Mapping[str, Any], priority: float, tree: tuple[Any, ...] | None
+    ) -> int:
+        return -1  # `write` looks for equal frames
 
     def write(self, start: int, rows: Mapping[str, Array]) -> None:
         count = len(next(iter(rows.values())))

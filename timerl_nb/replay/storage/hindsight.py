@@ -202,11 +202,13 @@ class EpisodeAssembly:
         """Return all incomplete episodes as arrays by name."""
         most = int(self._length.max(initial=0))
         kept = {f"held {n}": x[:, :most] for n, x in self._held.items()}
-        return {**kept, "steps length": self._length}
+        seed = np.array([self._seed % 2**64], np.uint64)
+        return {**kept, "steps length": self._length, "steps seed": seed}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Load the arrays returned by `state`."""
         self._length = np.array(state["steps length"], np.int64)
+        self._seed = int(state["steps seed"][0])
         self._held = {}
         most = int(self._length.max(initial=0))
         if not len(self._length):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from threading import RLock
+from threading import Condition, RLock
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +29,8 @@ from timerl_nb.replay.storage.buffer_writer import Actor
 from timerl_nb.replay.storage.frame_rows import FrameRows, leading_axes
 from timerl_nb.replay.storage.hindsight import EpisodeAssembly, Hindsight
 from timerl_nb.replay.storage.n_step_returns import Steps
+from timerl_nb.replay.storage.process_writers import WriterServer, connect
+from timerl_nb.replay.storage.rate_limits import Beta, SampleToInsertRatio, beta_at
 from timerl_nb.replay.storage.ring_rows import Field, Rows, fields_of
 from timerl_nb.replay.storage.sample import Epoch, Sample, Ticket
 from timerl_nb.replay.storage.sequences import SequenceAssembly, Sequences
@@ -68,6 +71,8 @@ class Replay:
         frames: fields whose arrays are stored once if several rows have them, with the number of frames along
             their first axis: `{"obs": 4, "next_obs": 4}` for stacks of four images, 1 for arrays without
             stacked frames. Saves memory for large observations.
+        limiter: `trl.replay.SampleToInsertRatio(…)` lets insertions and draws of different threads wait for
+            each other. None for no limit.
         seed: the seed of sampling, and of the goals of `hindsight`.
         fanout, engine: options of the sum tree, see `trl.replay.SumTree`.
         above: size in bytes above which the rows are stored in memory-mapped files.
@@ -103,6 +108,7 @@ class Replay:
         sequence: Sequences | None = None,
         hindsight: Hindsight | None = None,
         frames: Mapping[str, int] | None = None,
+        limiter: SampleToInsertRatio | None = None,
         seed: int = 0,
         fanout: int = 8,
         engine: str | None = None,
@@ -157,15 +163,32 @@ class Replay:
         self._by_batch = weights == "batch"
         self._random = np.random.default_rng(integer("the seed", seed) % 2**64)
         # arguments of a copy; a copy does not share the folder
-        self._arguments = {"n_step": count, "gamma": by, "weights": weights, "above": above}
-        self._arguments |= {"sequence": sequence, "hindsight": hindsight}
-        self._arguments["frames"] = None if frames is None else dict(frames)
+        self._arguments: dict[str, Any] = {
+            "n_step": count,
+            "gamma": by,
+            "weights": weights,
+            "above": above,
+            "sequence": sequence,
+            "hindsight": hindsight,
+            "frames": None if frames is None else dict(frames),
+            "limiter": limiter,
+            "seed": seed,
+        }
         self._name = secrets.token_hex(8)
         self._epochs: tuple[Epoch, ...] = (Epoch(self._name, 0),)
         self._lock = RLock()
+        self._changed = Condition(self._lock)
+        self._server: WriterServer | None = None
+        if limiter is not None:
+            expect_type(
+                limiter, SampleToInsertRatio, "a limiter", "trl.replay.SampleToInsertRatio(…)."
+            )
+        self.limiter = limiter
         self._claimed_by: tuple[int, object] | None = None  # process id and training run
         self.inserted = 0
         self.dropped = 0
+        self.sampled = 0
+        self._draws = 0
         self._greatest = 1.0
         self._first_of = np.nan, 0.0  # the greatest error and its priority
 
@@ -230,11 +253,15 @@ class Replay:
                 hint="omit errors: a new entry gets the greatest error so far.",
             )
         with self._lock:
+            self._wait("insert")
             count = -1 if self._steps or errors is not None else self._insert_plain(rows)
             return count if count >= 0 else self._insert(self._entries(rows, self._steps), errors)
 
     def actor(self, stage: int = 1) -> Actor:
-        """Return a writer for one thread, which inserts rows in groups.
+        """Return a writer for one thread or process, which inserts rows in groups.
+
+        An argument of a spawned process becomes a writer of that process. It sends its rows to this process,
+        and waits until they are inserted. If it dies, its staged rows are lost.
 
         Each writer has its own incomplete n-step returns, so several threads can write without mixing their
         environments.
@@ -255,10 +282,18 @@ class Replay:
         """
         steps = None if self._steps is None else self._steps.empty_copy()
         least = integer("stage", stage, least=1)
-        return Actor(lambda rows: self._entries(rows, steps), self.insert_entries, least)
+        return _make_writer(self, steps, self._insert_in_turn, least, self._address)
+
+    def _address(self) -> Any:
+        """Return the address of this buffer for writers in other processes."""
+        with self._lock:
+            if self._server is None:
+                self._server = WriterServer(weakref.WeakMethod(self._insert_in_turn))
+                weakref.finalize(self, self._server.close)
+        return self._server.address
 
     def insert_entries(self, entries: Mapping[str, Array]) -> int:
-        """Insert rows that writers have staged.
+        """Insert rows that writers have staged. The limiter of a buffer does not delay this call.
 
         Args:
             entries: the result of `take_staged()` of a writer: an array [count, …] per field, including
@@ -274,9 +309,19 @@ class Replay:
             >>> buffer.insert_entries(writer.take_staged())
             3
         """
-        if not self._rows.plain(entries):
-            entries = _flat(self._rows.convert_rows(entries, list(self.fields)), list(self.fields))
         with self._lock:
+            return self._insert(self._checked(entries))
+
+    def _checked(self, entries: Mapping[str, Array]) -> Mapping[str, Array]:
+        if self._rows.plain(entries):
+            return entries
+        return _flat(self._rows.convert_rows(entries, list(self.fields)), list(self.fields))
+
+    def _insert_in_turn(self, entries: Mapping[str, Array]) -> int:
+        """Insert entries of a writer, after waiting for the limiter."""
+        entries = self._checked(entries)
+        with self._lock:
+            self._wait("insert")
             return self._insert(entries)
 
     def _entries(self, rows: Mapping[str, Any] | Batch, steps: Assembly | None) -> dict[str, Array]:
@@ -316,7 +361,7 @@ class Replay:
         tree = None if self._tree is None else self._tree.arguments
         start = self.inserted % self.capacity
         count = self._rows.insert_plain(start, rows, self._initial_priority, tree)
-        self.inserted += max(count, 0)
+        self._count(max(count, 0), 0)
         return count
 
     def _insert(self, rows: Mapping[str, Array], errors: Any = None) -> int:
@@ -333,8 +378,47 @@ class Replay:
             self._tree.insert(start, priorities)  # raises before anything has changed
             self._greatest = max(self._greatest, greatest)
         self._rows.write(start, rows)
-        self.inserted += count
+        self._count(count, 0)
         return count
+
+    # --- the limiter -----------------------------------------------------------------------------
+
+    @property
+    def can_insert(self) -> bool:
+        """Whether the limiter allows an insertion now."""
+        return self.limiter is None or self.limiter.can_insert(self.inserted, self.sampled)
+
+    @property
+    def can_sample(self) -> bool:
+        """Whether the limiter allows a draw now; True for an empty buffer without one."""
+        return self.limiter is None or self.limiter.can_sample(self.inserted, self.sampled)
+
+    def _count(self, inserted: int, sampled: int) -> None:
+        """Add to the numbers of inserted and drawn rows."""
+        self.inserted += inserted
+        self.sampled += sampled
+        if self.limiter is not None:
+            self._changed.notify_all()
+
+    def _wait(self, action: Literal["insert", "sample"]) -> None:
+        """Wait until the limiter allows an action. The caller holds the lock.
+
+        Raises:
+            ExecutionError: the time limit has passed.
+        """
+        limiter = self.limiter
+        if limiter is None:
+            return
+        allowed = getattr(limiter, f"can_{action}")
+        if not self._changed.wait_for(
+            lambda: allowed(self.inserted, self.sampled), limiter.timeout
+        ):
+            other = "sample" if action == "insert" else "insert"
+            raise ExecutionError(
+                f"{action} has waited {limiter.timeout:g} s for the limiter, after {self.inserted:,} inserted "
+                f"and {self.sampled:,} drawn rows.",
+                hint=f"call {other} in another thread, or choose a larger error= or timeout= of the limiter.",
+            )
 
     def _first_priorities(self, count: int, errors: Any) -> tuple[Array, float]:
         """Return the priorities of new rows, and the greatest of their errors."""
@@ -401,13 +485,14 @@ class Replay:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def sample(self, count: int, beta: float = 0.4) -> Sample:
+    def sample(self, count: int, beta: Beta = 0.4) -> Sample:
         """Draw rows with replacement.
 
         Args:
             count: the number of rows.
             beta: the exponent of the importance-sampling weights: 1 corrects the bias of prioritised sampling
-                completely, 0 not at all.
+                completely, 0 not at all. Or a function of the number of earlier draws of this buffer, such as
+                `trl.replay.LinearSchedule()`.
 
         Returns:
             Copies of the rows with indices, weights, probabilities, and a ticket for `update`.
@@ -427,7 +512,7 @@ class Replay:
             ticket = Ticket(self._name, serial, self._epochs)
             return Sample(self._rows.gather(index), index, weight, chance, ticket)
 
-    def sample_in_parts(self, count: int, beta: float = 0.4, *, chunks: int) -> Iterator[Sample]:
+    def sample_in_parts(self, count: int, beta: Beta = 0.4, *, chunks: int) -> Iterator[Sample]:
         """Draw the same rows as `sample`, as an iterator over parts.
 
         The rows of a part are copied when the iterator reaches it, so a learner can start with the first
@@ -464,12 +549,19 @@ class Replay:
 
         return (gather_part(a, b) for a, b in pairwise(ends) if a < b)
 
-    def _draw(self, count: int, beta: float) -> tuple[Array, Array, Array, Array]:
+    def _draw(self, count: int, beta: Beta) -> tuple[Array, Array, Array, Array]:
         """Draw rows: return their indices, weights, probabilities and serial numbers."""
-        count, size = integer("the number of entries", count, least=1), len(self)
-        beta = number("beta", beta, least=0)
+        count = integer("the number of entries", count, least=1)
+        self._wait("sample")
+        size, beta = len(self), beta_at(beta, self._draws)
         if not size:
             raise ExecutionError("the buffer is empty.", hint="insert rows first.")
+        drawn = self._draw_rows(count, size, beta)
+        self._draws += 1
+        self._count(0, count)
+        return drawn
+
+    def _draw_rows(self, count: int, size: int, beta: float) -> tuple[Array, Array, Array, Array]:
         if self._tree is None:
             index = self._random.integers(size, size=count)
             return (
@@ -698,6 +790,8 @@ class Replay:
             "options": self._options,
             "inserted": self.inserted,
             "dropped": self.dropped,
+            "sampled": self.sampled,
+            "draws": self._draws,
             "greatest": self._greatest.hex(),
             "random": self._random.bit_generator.state,
         }
@@ -737,6 +831,7 @@ class Replay:
             self._rows.check_saved(arrays)
             greatest, epochs = float.fromhex(about["greatest"]), self._epochs_after(about)
             dropped, name = int(about["dropped"]), str(about["name"])
+            sampled, draws = int(about.get("sampled", 0)), int(about.get("draws", 0))
             random.state = about["random"]
         except (KeyError, TypeError, ValueError, ShapeError) as error:
             why = error.what if isinstance(error, ShapeError) else f"{error}."
@@ -751,6 +846,8 @@ class Replay:
             self.inserted, self.dropped = about["inserted"], dropped
             self._name, self._epochs, self._greatest = name, epochs, greatest
             self._random.bit_generator.state = random.state
+            self.sampled, self._draws = sampled, draws
+            self._count(0, 0)
 
     def _check_alike(
         self, arrays: Mapping[str, Array], about: Mapping[str, Any], where: str
@@ -814,6 +911,39 @@ class Replay:
     def __repr__(self) -> str:
         how = "all alike" if self.priority is None else repr(self.priority)
         return f"Replay({len(self):,} of {self.capacity:,} rows: {', '.join(self.fields)}; {how})"
+
+
+def _make_writer(
+    buffer: Replay,
+    steps: Assembly | None,
+    insert: Callable[[Mapping[str, Array]], int],
+    stage: int,
+    address: Callable[[], Any],
+) -> Actor:
+    """Return a writer.
+
+    Args:
+        buffer: the buffer, or in another process an empty one with the same fields and options.
+        steps: the writer's incomplete entries.
+        insert: a function that inserts entries, possibly in another process.
+        address: a function that returns the address of the buffer for other processes.
+    """
+
+    def reduce() -> tuple[Any, ...]:
+        fields = {n: (f.shape, dtype_name(f.dtype)) for n, f in buffer._step_fields.items()}
+        options = {n: buffer._arguments[n] for n in ("n_step", "gamma", "sequence", "hindsight")}
+        empty = None if steps is None else steps.empty_copy()
+        return _connect_writer, (address(), fields, options, empty, stage)
+
+    return Actor(lambda rows: buffer._entries(rows, steps), insert, stage, reduce)
+
+
+def _connect_writer(
+    address: Any, fields: Any, options: Any, steps: Assembly | None, stage: int
+) -> Actor:
+    """Return a writer into a buffer of another process."""
+    format_only = Replay(1, fields, **options)
+    return _make_writer(format_only, steps, connect(address), stage, lambda: address)
 
 
 def _restore_replay(
