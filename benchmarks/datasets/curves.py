@@ -36,7 +36,8 @@ class Task:
     @property
     def steps(self) -> int:
         """Environment steps of an iteration, including steps after the end of an episode."""
-        return self.bounds["B"] * (self.bounds["T"] if "I" in self.bounds else 1)
+        envs = self.bounds["B"] if "B" in self.bounds else 2 * self.bounds["N"]  # antithetic pairs
+        return envs * (self.bounds["T"] if "I" in self.bounds else 1)
 
 
 TASKS: Final[Mapping[str, Task]] = {
@@ -53,6 +54,8 @@ TASKS: Final[Mapping[str, Task]] = {
     "a2c": Task("CartPole-v1", {"B": 16, "I": 1_500, "T": 16}),
     "td3": Task("Pendulum-v1", {"B": 4, "T": 8_000}),
     "sac": Task("Pendulum-v1", {"B": 4, "T": 8_000}),
+    "recurrent_ppo": Task("TMaze", {"B": 32, "I": 122, "T": 128}, {"segment": 32}),
+    "evolution_strategies": Task("CartPole-v1", {"N": 16, "I": 125, "T": 500}),
 }
 
 Row = tuple[int, int, int, float]
