@@ -54,6 +54,7 @@ TASKS: Final[Mapping[str, Task]] = {
     "a2c": Task("CartPole-v1", {"B": 16, "I": 1_500, "T": 16}),
     "td3": Task("Pendulum-v1", {"B": 4, "T": 8_000}),
     "sac": Task("Pendulum-v1", {"B": 4, "T": 8_000}),
+    "impala": Task("CartPole-v1", {"B": 16, "I": 1_900, "T": 16}),
     "recurrent_ppo": Task("TMaze", {"B": 32, "I": 122, "T": 128}, {"segment": 32}),
     "evolution_strategies": Task("CartPole-v1", {"N": 16, "I": 125, "T": 500}),
 }

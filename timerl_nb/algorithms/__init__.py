@@ -5,6 +5,7 @@ from timerl_nb.algorithms.clipped_ppo import clipped_ppo
 from timerl_nb.algorithms.ddpg import ddpg
 from timerl_nb.algorithms.dqn import dqn
 from timerl_nb.algorithms.evolution_strategies import evolution_strategies
+from timerl_nb.algorithms.impala import impala
 from timerl_nb.algorithms.ppo_single_epoch import ppo
 from timerl_nb.algorithms.recurrent_ppo import recurrent_ppo
 from timerl_nb.algorithms.reinforce import reinforce
@@ -18,6 +19,7 @@ __all__ = [
     "ddpg",
     "dqn",
     "evolution_strategies",
+    "impala",
     "ppo",
     "recurrent_ppo",
     "reinforce",

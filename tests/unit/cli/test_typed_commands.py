@@ -257,6 +257,7 @@ ALGORITHMS = {
     "reinforce": [],
     "ppo": [],
     "clipped_ppo": ["--minibatches", "2"],
+    "impala": [],
     "recurrent_ppo": ["--segment", "2", "--minibatches", "2", "--size", "2"],
     "evolution_strategies": [],
     "dqn": [],

@@ -37,6 +37,7 @@ LEARNT = {
     "a2c": 250,
     "td3": -400,
     "sac": -250,
+    "impala": 460,
     "recurrent_ppo": 0.95,
     "evolution_strategies": 475,
 }

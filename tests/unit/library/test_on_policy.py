@@ -1,4 +1,4 @@
-"""Recurrent PPO and evolution strategies: updates against twins written by hand, and reference runs."""
+"""IMPALA, recurrent PPO and evolution strategies: updates against twins written by hand, and reference runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,21 @@ import timerl_nb as trl
 from tests.algorithm_pages import assert_page_shows_loops
 from tests.recorded_updates import recorded_updates
 from tests.unit.checks import assert_same
-from tests.unit.library.test_updates import head
+from tests.unit.library.test_updates import check, head
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 Values = Mapping[str, Any]
 XLA = trl.Options(executor="xla")
 
 
+def cartpole(steps: int) -> Any:
+    return trl.env.make("CartPole-v1", autoreset="same_step", max_steps=steps)
+
+
 def tiny(name: str) -> tuple[trl.Context, dict[str, int]]:
     """Return an algorithm with its smallest network, and bounds."""
+    if name == "impala":
+        return trl.algorithms.impala(cartpole(3), lag=1, hidden=()), {"B": 2, "I": 3, "T": 4}
     if name == "recurrent_ppo":
         maze = trl.env.make("TMaze", length=1, autoreset="same_step")
         sizes = {"size": 2, "segment": 2, "epochs": 1, "minibatches": 2}
@@ -30,7 +36,7 @@ def tiny(name: str) -> tuple[trl.Context, dict[str, int]]:
     return trl.algorithms.evolution_strategies(hidden=()), {"N": 2, "I": 3, "T": 12}
 
 
-@pytest.mark.parametrize("name", ["evolution_strategies", "recurrent_ppo"])
+@pytest.mark.parametrize("name", ["impala", "evolution_strategies", "recurrent_ppo"])
 def test_runs_agree_with_the_reference(name: str) -> None:
     ctx, bounds = tiny(name)
     program = ctx.compile(bounds, XLA)
@@ -46,6 +52,75 @@ def test_pages_show_the_loops(name: str) -> None:
     options = {"epochs": 2, "minibatches": 2} if name == "clipped_ppo" else {}
     ctx = getattr(trl.algorithms, name)(hidden=(), **options)
     assert_page_shows_loops(name, ctx.compile({"B": 2, "I": 2, "T": 6}, XLA))
+
+
+# --- IMPALA --------------------------------------------------------------------------------------
+
+
+def log_probs(p: Values, o: Any, a: Any) -> tuple[Any, Any]:
+    """Return the log-probabilities of actions, and the entropy."""
+    log_p = jax.nn.log_softmax(head(p, "trunk", "actor", o))
+    chosen = jnp.take_along_axis(log_p, a[..., None].astype(int), axis=-1)[..., 0]
+    return chosen, -(jnp.exp(log_p) * log_p).sum(-1)
+
+
+def v_trace(ratio: Any, surprise: Any, done: Any, rho: float, c: float) -> Any:
+    """Return the V-trace targets minus the values, by the sum of the paper's equation 1."""
+    made = np.zeros_like(surprise)
+    for b, t in np.ndindex(surprise.shape):
+        weight = 1.0
+        for s in range(t, surprise.shape[1]):
+            made[b, t] += weight * min(ratio[b, s], rho) * surprise[b, s]
+            if done[b, s]:
+                break
+            weight *= 0.99 * min(ratio[b, s], c)
+    return made
+
+
+def test_impala(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("o", "a", "r", "ratio", "after", "done", "drift", "advantage")
+    bounds = {"B": 3, "I": 5, "T": 7}
+    settings = {"lag": 2, "rho": 1.1, "c": 0.9, "lr": 0.1}
+    found = recorded_updates("impala", monkeypatch, bounds, names, XLA, env=cartpole(5), **settings)
+    params = [name.removeprefix("grad ") for name in found if name.startswith("grad ")]
+    assert found["after"][found["done"]].any(), "a time limit does not end the return"
+    for i in range(5):
+        o, a, r, ratio, after, done, drift, advantage = (np.array(found[n][:, i]) for n in names)
+        new, old = ({n: jnp.asarray(found[n][k]) for n in params} for k in (i, max(i - 2, 0)))
+        want = np.exp(log_probs(new, o, a)[0] - log_probs(old, o, a)[0])
+        np.testing.assert_allclose(ratio, want, rtol=1e-3)
+        surprise = r + 0.99 * after - np.asarray(head(new, "critic.trunk", "critic", o)[..., 0])
+        np.testing.assert_allclose(
+            drift, v_trace(ratio, surprise, done, 1.1, 0.9), rtol=1e-3, atol=1e-4
+        )
+        later = np.where(done, 0.0, np.pad(drift[:, 1:], ((0, 0), (0, 1))))
+        gain = np.minimum(ratio, 1.1) * (surprise + 0.99 * later)
+        np.testing.assert_allclose(advantage, gain, rtol=1e-3, atol=1e-4)
+    assert (found["ratio"] > 1.1).any() and (found["ratio"] < 0.9).any(), "some ratios are clipped"
+
+    def loss(p: Values, i: int) -> Any:
+        o, a, _, _, _, _, drift, advantage = (jnp.asarray(found[n][:, i]) for n in names)
+        v, (chosen, entropy) = head(p, "critic.trunk", "critic", o)[..., 0], log_probs(p, o, a)
+        regret = 0.5 * (v - (drift + jax.lax.stop_gradient(v))) ** 2
+        return (0.5 * regret - chosen * advantage - 0.01 * entropy).mean()
+
+    check(found, loss, range(5))
+
+
+def test_impala_without_a_lag_has_the_returns_of_an_actor_critic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All ratios are 1, and the target is the n-step return with the critic's value after it."""
+    names = ("r", "ratio", "after", "done", "drift", "known", "advantage")
+    bounds = {"B": 2, "I": 2, "T": 6}
+    found = recorded_updates("impala", monkeypatch, bounds, names, XLA, env=cartpole(4), lag=0)
+    np.testing.assert_allclose(found["ratio"], 1.0, rtol=1e-5)
+    g = np.zeros((2, 2))
+    for t in reversed(range(6)):
+        ends = found["done"][..., t] if t < 5 else np.ones((2, 2), bool)
+        g = found["r"][..., t] + 0.99 * np.where(ends, found["after"][..., t], g)
+        np.testing.assert_allclose(found["drift"][..., t] + found["known"][..., t], g, rtol=1e-4)
+    np.testing.assert_allclose(found["advantage"], found["drift"], rtol=1e-4, atol=1e-5)
 
 
 # --- evolution strategies ------------------------------------------------------------------------
@@ -165,7 +240,7 @@ def test_steps_divide_into_segments_and_minibatches(bounds: Any, settings: Any) 
         ctx.compile(bounds)
 
 
-@pytest.mark.parametrize("name", ["recurrent_ppo"])
+@pytest.mark.parametrize("name", ["impala", "recurrent_ppo"])
 def test_episodes_must_restart_in_the_same_step(name: str) -> None:
     with pytest.raises(trl.errors.EnvError, match="resets itself in the same step"):
         getattr(trl.algorithms, name)(trl.env.make("CartPole-v1"))
