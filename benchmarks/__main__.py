@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "scope": "scope:main",
     "seeds": "training.seeds:main",
     "short": "training.report:short",
+    "stock": "training.stock_ppo:main",
     "taps": "scope.taps:main",
     "temporaries": "memory.temporaries:main",
     "tiles": "memory.tiles:main",

@@ -115,3 +115,76 @@ def gradients_of_lengths_that_vary(ctx, t, T):
     ctx.output("joined", trl.grad((joined * joined.flip(0)).sum(), x))
     parts = x[t:T].reshape((T - t, 1, 2)).square()
     ctx.output("parts", trl.grad(parts.sum().tanh(), x))
+
+
+@pattern("vt", V=3, T=8)
+def positions_from_the_end(ctx, v, V, t, T):
+    x = trl.data(values(3, 8, 2), domain=(v, t))
+    ctx.output("point", x[-1] + x[v, -2] * x[-1, -8])
+    ctx.output("slices", x[v, -3:] + x[v, -5:-2])
+    ctx.output("but the last", x[v, :-1].sum(axis=0) + x[v, -4:-1].max(axis=0))
+    back = trl.like(x)
+    back[v, t] = back[v, t + 1] * 0.5 + x
+    back[v, -1] = x[v, -1]
+    ctx.output("back", back)
+    ctx.output("gradient", trl.grad((x[v, -2] * x[-1, -8:].sum(axis=0) + back[v, 1]).tanh(), x))
+
+
+@pattern("vt", V=1, T=1)
+def positions_from_the_end_of_one_point(ctx, v, V, t, T):
+    x = trl.data(values(1, 1), domain=(v, t))
+    ctx.output("point", x[-1, -1] + x[v, -1:].sum(axis=0))
+    ctx.output("nothing", x[v, :-1].sum(axis=0))
+
+
+@pattern("vt", V=3, T=8)
+def indices_in_pieces(ctx, v, V, t, T):
+    x = trl.data(values(3, 8), domain=(v, t))
+    rows = {
+        "halves swapped": x[v, trl.where(t < 4, t + 4, t - 4)],
+        "nested": x[v, trl.where(t < 2, 0, trl.where(t < 5, 5, t))],
+        "two dimensions": x[trl.where(t < v, trl.where(v > 1, 0, 1), v), t],
+        "integers": x[v, trl.where(t % 3 == 1, 2, 7)],
+        "arithmetic": x[v, trl.min(2 * trl.where(t < 4, t, v), T - 1)],
+        "suffix": x[v, trl.where(t < 4, t, 4) : T].tanh().sum(axis=0),
+        "window": x[v, t : trl.where(t < 4, t + 4, T)].discounted_sum(0.5),
+        "block": x[v, trl.where(t < 4, 0, 4) : trl.where(t < 4, 4, T)].max(axis=0),
+    }
+    for name, row in rows.items():
+        ctx.output(name, row)
+    ctx.output("condition", x[trl.where(t < 4, t, 0) == 0])
+    total = sum((row * x).tanh() for row in rows.values())
+    ctx.output("gradient", trl.grad(total, x))
+
+
+@pattern("vt", V=3, T=5)
+def branches_with_precedence(ctx, v, V, t, T):
+    x = trl.data(values(3, 5), domain=(v, t))
+    rate = trl.tensor((), domain=(v,))
+    rate[0] = 0.1
+    rate[v] = rate[v - 1] * 0.98
+    grid = trl.like(x)
+    grid[v, t] = (grid[v - 1, t] + grid[v, t - 1]) * 0.5 + x
+    grid[0, t] = grid[0, t - 1] * 0.5 - x[0, t]
+    grid[v, 0] = x[v, 0] + grid[v - 1, 0]
+    grid[0, 0] = x[0, 0] * rate[-1]
+    first = trl.first_match(trl.like(x))
+    first[(v + t) % 3 == 0] = x
+    first[v, t + 1] = (first * x).sin()
+    first[...] = x * x
+    ctx.output("rate", rate)
+    ctx.output("grid", grid)
+    ctx.output("first", first)
+    ctx.output("gradient", trl.grad((grid * first).tanh(), x))
+
+
+@pattern("vt", V=1, T=1)
+def branches_with_precedence_at_one_point(ctx, v, V, t, T):
+    x = trl.data(values(1, 1), domain=(v, t))
+    grid = trl.like(x)
+    grid[v, t] = grid[v - 1, t] + grid[v, t - 1]
+    grid[0, t] = grid[0, t - 1]
+    grid[v, 0] = grid[v - 1, 0]
+    grid[0, 0] = x[0, 0]
+    ctx.output("grid", grid)
+    ctx.output("gradient", trl.grad(grid.square(), x))

@@ -154,7 +154,11 @@ def test_isl_and_jax_have_one_door_each() -> None:
             # environments of other libraries are JAX functions of keys and trees of arrays
             "timerl_nb.env.jax_environment",
             # users write the algorithms of `trl.replay.train` as JAX functions
+            "timerl_nb.replay.training.dense_networks",
             "timerl_nb.replay.training.dqn_algorithm",
+            "timerl_nb.replay.training.actor_critic_learning",
+            "timerl_nb.replay.training.ddpg_algorithm",
+            "timerl_nb.replay.training.sac_algorithm",
         ),
     }
     for path in FILES:

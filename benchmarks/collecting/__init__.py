@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from benchmarks.collecting import choices, learner
+from benchmarks.collecting import choices, learner, overlap
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.findings import found
 from benchmarks.collecting.fitting import fitted
@@ -73,6 +73,7 @@ def sweeps(*, full: bool) -> Mapping[str, Sweep]:
 _TABLES: Final = {
     "choices": choices.table,
     "learner": learner.table,
+    "overlap": overlap.table,
 }
 
 
@@ -80,7 +81,7 @@ def main(*words: str, rounds: int = 5) -> None:
     """Run some sweeps; print tables and findings, and write `runs/collect.csv`.
 
     "choices" compares the strategy chosen by `trl.collect` with the fastest one. "learner" trains a
-    PyTorch learner. "fit" fits the cost model to this machine and stores the result.
+    PyTorch learner. "overlap" compares `ahead=1` with collecting and learning in turn. "fit" fits the cost model to this machine and stores the result.
 
     Raises:
         SystemExit: No such sweep exists.

@@ -31,12 +31,13 @@ class Case:
     steps: int
     width: int = 64
 
-    def collector(self, how: str) -> Any:
+    def collector(self, how: str, ahead: int = 0) -> Any:
         policy: Any = trl.policies.random
         if self.width:
             shape = [self.width] * 2
             policy = trl.DNNBuilder().from_env(trl.env.make(self.env), hidden=shape)
-        return trl.collect(self.env, policy, envs=self.envs, steps=self.steps, how=how)
+        sizes = {"envs": self.envs, "steps": self.steps, "ahead": ahead}
+        return trl.collect(self.env, policy, how=how, **sizes)
 
     def __str__(self) -> str:
         return f"{self.env}, N {self.envs:,}, K {self.steps:,}, width {self.width}"

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, Final
 
 import timerl_nb as trl
-from benchmarks.training.learning import EPISODES, GOAL
+from benchmarks.training.stock_ppo import EPISODES, GOAL
 
 ENVS, STEPS = 16, 64
 EPOCHS, ROWS = 10, 256  # epochs per batch, and rows per minibatch

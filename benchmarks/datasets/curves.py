@@ -52,6 +52,7 @@ TASKS: Final[Mapping[str, Task]] = {
     "dqn": Task("CartPole-v1", {"B": 8, "T": 15_000}),
     "ddpg": Task("Pendulum-v1", {"B": 4, "T": 10_000}),
     "a2c": Task("CartPole-v1", {"B": 16, "I": 1_500, "T": 16}),
+    "r2d2": Task("TMaze", {"B": 8, "I": 1_950, "T": 32}),
     "td3": Task("Pendulum-v1", {"B": 4, "T": 8_000}),
     "sac": Task("Pendulum-v1", {"B": 4, "T": 8_000}),
     "impala": Task("CartPole-v1", {"B": 16, "I": 1_900, "T": 16}),
@@ -66,7 +67,13 @@ def compile_task(
     name: str, iterations: int | None = None, options: trl.Options | None = None
 ) -> trl.Program:
     """Compile the program of a curve, or of its first iterations."""
-    task = TASKS[name]
+    return compile_row(name, TASKS[name], iterations, options)
+
+
+def compile_row(
+    name: str, task: Task, iterations: int | None = None, options: trl.Options | None = None
+) -> trl.Program:
+    """Compile an algorithm for a task, or for its first iterations."""
     context = getattr(trl.algorithms, name)(task.env, **task.arguments)
     outermost = "I" if "I" in task.bounds else "T"
     bounds = {**task.bounds, outermost: iterations or task.iterations}

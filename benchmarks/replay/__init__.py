@@ -1,11 +1,11 @@
 """Replay buffers, and training concurrent with acting:
 
-`python -m benchmarks replay [buffers trees protocol moves learning]`.
+`python -m benchmarks replay [buffers trees protocol moves learning actor-critics]`.
 """
 
 from __future__ import annotations
 
-from benchmarks.replay import buffers, learning, moves, protocol, trees
+from benchmarks.replay import actor_critics, buffers, learning, moves, protocol, trees
 
 PARTS = {
     "buffers": buffers.main,
@@ -13,6 +13,7 @@ PARTS = {
     "protocol": protocol.main,
     "moves": moves.main,
     "learning": learning.main,
+    "actor-critics": actor_critics.main,
 }
 
 

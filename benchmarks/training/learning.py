@@ -1,126 +1,112 @@
-"""Stock PPO on CartPole, full runs: steps per second, final returns, and seconds until solved.
+"""Learning of all algorithms: returns in the last tenth of a run against thresholds, and times.
 
-Systems alternate, seed by seed. The first run of each system includes compilation and counts as
-start-up time.
+The table of tasks is `learning_tasks.ROWS`. Where Stable-Baselines3 is installed, its PPO, DQN and SAC run the same
+tasks with the same number of environment steps and the same arguments. The two systems alternate, seed by seed.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Final
 
-import jax
 import numpy as np
 
 import timerl_nb as trl
-from benchmarks.training.peers import stock
-from benchmarks.works import Stock
+from benchmarks.datasets import curves
+from benchmarks.training.learning_tasks import ROWS, Row
+from benchmarks.training.off_policy import tenths
+from benchmarks.training.peers import sb3_learning
+from timerl_nb.base.array_conversion import Array
 
-GOAL: Final = 475.0  # CartPole-v1 counts as solved at this return
-EPISODES: Final = 100  # episodes of the mean that is compared with it
-WORK: Final = Stock()
-
-Run = Callable[[int], tuple[np.ndarray, np.ndarray]]  # seed to returns and episodes by iteration
-
-
-@dataclass(frozen=True)
-class Learnt:
-    """One run: seconds, final mean return, and time until the goal.
-
-    `solved` is the number of iterations until the goal; None if it was not reached.
-    """
-
-    seconds: float
-    last: float
-    solved: int | None
+Run = Callable[[int], tuple[Array, Array]]  # from a seed to returns and numbers of episodes
+HEADER: Final = (
+    "| algorithm | task | system | return, median | minimum | threshold | | steps/s | s |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
 
 
-def ours(work: Stock, together: int) -> Run:
-    options = trl.Options(executor="xla", fuse_iterations=together)
-    program = work.compile(work.iterations, options)
+def ours(row: Row) -> Run:
+    """Compile a row's program, and return its runs."""
+    program = curves.compile_row(row.algorithm, row.task, options=trl.Options(executor="xla"))
 
-    def run(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    def run(seed: int) -> tuple[Array, Array]:
         result = program.execute(seed, progress=False)
-        return result["return"], result["episodes"]
+        returns = np.asarray(result["return"])
+        count = result["episodes"] if "episodes" in result else np.ones(len(returns))
+        return returns, np.asarray(count)
 
     return run
 
 
-def jitted(work: Stock, together: int) -> Run:
-    one = stock.iteration(work)
-    several = jax.jit(lambda carry: jax.lax.scan(lambda c, _: one(c), carry, None, together))
-
-    def run(seed: int) -> tuple[np.ndarray, np.ndarray]:
-        carry, found = stock.start(work, seed), []
-        for _ in range(work.iterations // together):
-            carry, (_, *seen) = several(carry)
-            found.append(seen)
-        returns, episodes = zip(*jax.device_get(found), strict=True)
-        return np.concatenate(returns), np.concatenate(episodes)
-
-    return run
+def systems(row: Row) -> dict[str, Run]:
+    """Return the runs of a row by system."""
+    found = {"TimeRL-nb": ours(row)}
+    other = sb3_learning.peer(row.algorithm, row.task) if sb3_learning.is_installed() else None
+    return found if other is None else {**found, "Stable-Baselines3": other}
 
 
-def systems(work: Stock) -> Mapping[str, Callable[[], Run]]:
-    return {
-        "jitted": lambda: jitted(work, 1),
-        "ours": lambda: ours(work, 1),
-        "jitted, whole": lambda: jitted(work, work.iterations),
-        "ours, whole": lambda: ours(work, work.iterations),
-    }
+def chosen(words: Sequence[str]) -> list[Row]:
+    """Return the rows of the named algorithms or tasks, all by default.
+
+    Raises:
+        SystemExit: a name fits no row.
+    """
+    for word in words:
+        if not any(word in (row.algorithm, row.task_name) for row in ROWS):
+            known = dict.fromkeys(
+                [*(row.algorithm for row in ROWS), *(row.task_name for row in ROWS)]
+            )
+            raise SystemExit(
+                f"no algorithm or task is named {word!r}; choose from {', '.join(known)}."
+            )
+    rows = [r for r in ROWS if not words or {r.algorithm, r.task_name} & {*words}]
+    missing = sorted({row.algorithm for row in rows} - {*trl.algorithms.__all__})
+    if missing:
+        raise SystemExit(f"trl.algorithms has no {', '.join(missing)}.")
+    return rows
 
 
-def recent(returns: np.ndarray, episodes: np.ndarray, until: int) -> float:
-    """Return the mean return of the last EPISODES or more episodes before iteration `until`; NaN without episodes."""
-    counts = episodes[:until][::-1]
-    taken = 1 + int(np.searchsorted(np.cumsum(counts), EPISODES))
-    counts = counts[:taken]
-    return float((returns[:until][::-1][:taken] * counts).sum() / max(counts.sum(), 1))
-
-
-def learnt(run: Run, seed: int) -> Learnt:
-    began = time.perf_counter()
-    returns, episodes = run(seed)
-    seconds = time.perf_counter() - began
-    enough = int(np.searchsorted(np.cumsum(episodes), EPISODES)) + 1
-    reached = (k for k in range(enough, len(returns) + 1) if recent(returns, episodes, k) >= GOAL)
-    return Learnt(seconds, recent(returns, episodes, len(returns)), next(reached, None))
-
-
-def main(seeds: int = 5, work: Stock = WORK) -> None:
-    """Print a row per system: medians over seeds, with minimum and maximum in brackets."""
-    runs: dict[str, Run] = {}
-    starts: dict[str, float] = {}
-    found: dict[str, list[Learnt]] = {}
-    for name, make in systems(work).items():
-        began = time.perf_counter()
-        runs[name] = make()
-        runs[name](0)
-        starts[name] = time.perf_counter() - began
-        found[name] = []
-    for seed in range(1, seeds + 1):
-        for name, run in runs.items():
-            found[name].append(learnt(run, seed))
-    steps = work.iterations * work.points
-    print(
-        f"| C, {seeds} seeds | first run, s | s | steps/s | over jitted | return | s until {GOAL:g} |"
-    )
-    print("|---|---|---|---|---|---|---|")
-    for name, rows in found.items():
-        seconds = [row.seconds for row in rows]
-        ratios = [a.seconds / b.seconds for a, b in zip(found["jitted"], rows, strict=True)]
-        waits = [
-            float("inf") if x.solved is None else x.solved / work.iterations * x.seconds
-            for x in rows
-        ]
+def main(*words: str) -> None:
+    """Print a table: a line per row of tasks and system, over the seeds from 0 on."""
+    parser = argparse.ArgumentParser("python -m benchmarks learning", description=__doc__)
+    parser.add_argument("names", nargs="*", help="algorithms or tasks (default: all)")
+    parser.add_argument("--seeds", type=int, default=5, help="the number of seeds (default: 5)")
+    given = parser.parse_args(words)
+    if given.seeds < 1:
+        parser.error("--seeds must be at least 1")
+    rows = chosen(given.names)
+    print(HEADER, flush=True)
+    for row in rows:
+        runs = systems(row)
+        last: dict[str, list[float]] = {name: [] for name in runs}
+        seconds: dict[str, list[float]] = {name: [] for name in runs}
+        for seed in range(given.seeds):
+            for name, run in runs.items():
+                began = time.perf_counter()
+                found = run(seed)
+                seconds[name].append(time.perf_counter() - began)
+                last[name].append(tenths(*found)[-1])
+        for name in runs:
+            print(line(row, name, last[name], seconds[name]), flush=True)
+    print("\nThe first run of TimeRL-nb includes compilation by XLA.")
+    if not sb3_learning.is_installed():
         print(
-            f"| {name} | {starts[name]:.1f} | {_of(seconds)} | {steps / median(seconds):,.0f} "
-            f"| {median(ratios):.2f} | {_of([row.last for row in rows])} | {_of(waits)} |"
+            "Stable-Baselines3 is not installed here. `make torch-env` installs it; then run "
+            "`.venv-torch/bin/python -m benchmarks learning`."
         )
+    else:
+        print(sb3_learning.DIFFERENCES)
 
 
-def _of(values: list[float]) -> str:
-    return f"{median(values):.2f} [{min(values):.2f} to {max(values):.2f}]"
+def line(row: Row, system: str, last: Sequence[float], seconds: Sequence[float]) -> str:
+    """Return a line of the table: medians over seeds, and the minimum of the returns."""
+    came_to, took = median(last), median(seconds)
+    judged = "reached" if came_to >= row.threshold else "missed"
+    steps = row.task.iterations * row.task.steps
+    return (
+        f"| {row.label} | {row.env} | {system} | {came_to:.4g} | {min(last):.4g} "
+        f"| {row.threshold:g} | {judged} | {steps / took:,.0f} | {took:.1f} |"
+    )

@@ -6,6 +6,7 @@ that time. The first run includes compilation and is not timed.
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -66,8 +67,15 @@ def tenths(returns: np.ndarray, episodes: np.ndarray) -> list[float]:
     return [float((r * n).sum() / n.sum()) if n.sum() else float("nan") for r, n in parts]
 
 
-def main(*names: str, seeds: int = 3) -> None:
+def main(*words: str) -> None:
     """Print a row per seed, and whether the median result counts as solved."""
+    parser = argparse.ArgumentParser("python -m benchmarks off-policy", description=__doc__)
+    parser.add_argument("tasks", nargs="*", help=f"default: {' '.join(TASKS)}")
+    parser.add_argument("--seeds", type=int, default=3, help="the number of seeds (default: 3)")
+    given = parser.parse_args(words)
+    if unknown := [name for name in given.tasks if name not in TASKS]:
+        parser.error(f"no task is named {unknown[0]!r}; choose from {', '.join(TASKS)}")
+    names, seeds = given.tasks, given.seeds
     print("| task | seed | s | steps/s | return by tenths |")
     print("|---|---|---|---|---|")
     for name in names or TASKS:

@@ -37,6 +37,7 @@ def integers(d: Drawn) -> None:
         "compared": lambda: x > y,
         "equal": lambda: x == y,
         "floating": lambda: x.cast("f32") * 0.37,
+        "drawn": lambda: trl.random.randint(x.cast("i32"), y.cast("i32") + 3, domain=d.domain()),
     }
     f = d.pick(made)
     d.add(made[f](), f)

@@ -150,6 +150,8 @@ def point(d: Drawn) -> None:
         "reverse": bound - 1 - var,
         "half": var // 2,
         "rest": trl.min(var % 2, bound - 1),
+        "from the end": -1,
+        "in pieces": trl.where(_condition(d), var, trl.where(var % 2 == 0, bound - 1 - var, 0)),
     }
     how = d.pick(options)
     d.add(x[d.key(x, name, options[how])], f"{how} of {name}")
@@ -168,6 +170,8 @@ def window(d: Drawn) -> None:
         "ahead": slice(var, trl.min(var + n, bound)),
         "back": slice(trl.max(var - n, 0), var + 1),
         "whole": slice(0, bound),
+        "end": slice(-1, None),
+        "in pieces": slice(var, trl.where(var % 3 == 0, bound, trl.min(var + n, bound))),
     }
     how = d.pick(slices)
     s = x[d.key(x, name, slices[how])]
@@ -218,7 +222,8 @@ def recurrence(d: Drawn) -> None:
     if x is None:
         return
     var, bound = d.symbols[name]
-    way = d.pick(("forward", "backward", "two back", "parity", "beyond", "before"))
+    ways = ("forward", "backward", "two back", "parity", "beyond", "before")
+    way = d.pick((*ways, "remainder", "remainder back", "first match"))
     y = trl.tensor(x.shape, x.dtype, domain=x.domain)
     if way == "forward":
         y[d.key(x, name, 0)] = x[d.key(x, name, 0)]
@@ -233,6 +238,17 @@ def recurrence(d: Drawn) -> None:
     elif way == "beyond":  # the right-hand side reads outside at unneeded points
         y[var < 2] = x
         y[d.key(x, name, var + 2)] = (y - x[d.key(x, name, var + 1)] * 0.5).tanh()
+    elif way == "remainder":
+        y[d.key(x, name, var)] = (y[d.key(x, name, var - 1)] * 0.5 + x).tanh()
+        y[d.key(x, name, 0)] = x[d.key(x, name, 0)]
+    elif way == "remainder back":
+        y[d.key(x, name, -1)] = x[d.key(x, name, -1)]
+        y[...] = (y[d.key(x, name, var + 1)] * 0.5 - x).tanh()
+    elif way == "first match":
+        trl.first_match(y)
+        y[d.pick((var % 2 == 1, var >= 2, var == bound - 1))] = x
+        y[d.key(x, name, var + 1)] = (y * 0.5 + x).tanh()
+        y[...] = x * 0.25
     elif way == "before":
         y[d.key(x, name, bound - 1)] = x[d.key(x, name, bound - 1)]
         y[d.key(x, name, var - 1)] = (x[d.key(x, name, var - 1)] + y * 0.5).tanh()
@@ -504,7 +520,8 @@ def ending(d: Drawn) -> trl.RecurrentTensor:
     *outer, last = d.symbols
     over = [n for n in outer if d.draw(st.booleans())]
     for name in over:
-        _iterated(d, name)
+        if d.draw(st.booleans()):
+            _iterated(d, name)
     done = trl.random.uniform((), domain=(*over, last)) < d.pick((0.15, 0.4, 0.7))
     found = [x for x in d.tensors if x.shape == () and set(x.domain) <= {*over, last}]
     if found and d.draw(st.booleans()):

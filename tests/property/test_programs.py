@@ -86,7 +86,10 @@ def few(part: int) -> int:
     return RUNS // part if FUZZ else max(2, RUNS // (3 * part))
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*is read in slices"),
+    pytest.mark.filterwarnings("ignore:.*ends by itself"),
+]
 
 
 def chosen(drawn: Drawn, options: dict[str, Any]) -> trl.Options:

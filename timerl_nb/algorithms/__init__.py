@@ -7,6 +7,7 @@ from timerl_nb.algorithms.dqn import dqn
 from timerl_nb.algorithms.evolution_strategies import evolution_strategies
 from timerl_nb.algorithms.impala import impala
 from timerl_nb.algorithms.ppo_single_epoch import ppo
+from timerl_nb.algorithms.r2d2 import r2d2
 from timerl_nb.algorithms.recurrent_ppo import recurrent_ppo
 from timerl_nb.algorithms.reinforce import reinforce
 from timerl_nb.algorithms.sac import sac
@@ -21,6 +22,7 @@ __all__ = [
     "evolution_strategies",
     "impala",
     "ppo",
+    "r2d2",
     "recurrent_ppo",
     "reinforce",
     "sac",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod, sqrt
 
-from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.language.argument_checks import integer, number, numbers, widths
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     concat,
@@ -18,11 +17,12 @@ from timerl_nb.compiler.language.inputs.tensor_sources import (
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.driver.compiling_context import Context
-from timerl_nb.env.environment import Simulation, made
+from timerl_nb.env.environment import Simulation
 from timerl_nb.env.spaces import Box
 from timerl_nb.nn.layers import MLP, orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
+from timerl_nb.rl.off_policy_actions import continuing, scale_actions
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
 from timerl_nb.rl.transition_sampling import Remembered
@@ -72,18 +72,13 @@ def ddpg(
         >>> trl.algorithms.ddpg("Pendulum-v1", length=1_000)
         Context(b < B, t < T...; ... operations)
     """
-    env, hidden = made(env, autoreset="same_step"), widths("hidden", hidden)
+    env, box = continuing("DDPG", env, Box)
+    hidden = widths("hidden", hidden)
     steps = integer("steps", steps, least=1, most=10_000)
-    if env.autoreset != "same_step" or not isinstance(env.act_space, Box):
-        raise EnvError(
-            f"DDPG needs actions in a Box and resets in the same step, not {env!r}.",
-            hint="make an environment with actions in a Box and autoreset='same_step'.",
-        )
-    box, gamma = env.act_space, number("gamma", gamma, least=0, most=1)
+    gamma = number("gamma", gamma, least=0, most=1)
     first, last, until = numbers("noise", noise, (0, inf), (0, inf), (1, inf))
     at_first = numbers("lr", lr, (0, inf), (0, inf))
     lasting = number("lasting", lasting, least=0, most=1)
-    half, middle = (box.high - box.low) / 2, (box.high + box.low) / 2
     width, actions = prod(env.obs_space.shape), prod(box.shape)
     with Context("b", "t") as ctx:
         (b, _), (t, T) = ctx.dims
@@ -106,7 +101,7 @@ def ddpg(
             off[b, t + 1] = lasting * off + sqrt(1 - lasting**2) * fresh[b, t + 1]
             explores = first + (last - first) * min(value(t).floating() / until, 1.0)
             a = (acts(actor, o) + explores * off).clip(-1.0, 1.0).detach().named("a")
-            step = env.step((a * half + middle).reshape(box.shape))
+            step = env.step(scale_actions(a, box))
             o[b, t + 1] = step.obs
         with ctx.region("replay"):
             memory = window(length, over=t, steps=steps)

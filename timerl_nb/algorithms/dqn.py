@@ -1,6 +1,7 @@
 """Deep Q-learning with a replay window (Mnih et al. 2015).
 
-Options: double Q-learning (van Hasselt et al. 2016), multi-step returns, prioritised replay (Schaul et al. 2016).
+Options: double Q-learning (van Hasselt et al. 2016), multi-step returns, prioritised replay (Schaul et al. 2016),
+duelling streams (Wang et al. 2016), and distributions over returns, C51 (Bellemare et al. 2017).
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, prod
 
-from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.language.argument_checks import integer, number, numbers, widths
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     constant,
@@ -22,11 +22,13 @@ from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.compiler.language.operations.random_draws import random_randint
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.driver.compiling_context import Context
-from timerl_nb.env.environment import Simulation, made
+from timerl_nb.env.environment import Simulation
 from timerl_nb.env.spaces import Discrete
-from timerl_nb.nn.layers import MLP, orthogonal
 from timerl_nb.optim import Adam
+from timerl_nb.rl.categorical_returns import Support
 from timerl_nb.rl.episode_returns import episode_returns
+from timerl_nb.rl.off_policy_actions import continuing
+from timerl_nb.rl.q_network import QNetwork
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
 from timerl_nb.rl.transition_sampling import Remembered
@@ -40,6 +42,9 @@ def dqn(
     batch: int = 16,
     steps: int = 10,
     double: bool = True,
+    duel: bool = False,
+    atoms: int | None = None,
+    support: tuple[float, float] = (0.0, 100.0),
     alpha: float | None = None,
     beta: float = 0.4,
     gamma: float = 0.99,
@@ -62,6 +67,10 @@ def dqn(
         batch: the number of steps drawn per update.
         steps: the number of rewards in a return.
         double: choose the next action by the network and evaluate it by the target network.
+        duel: separate streams for the value of an observation and the advantages of the actions.
+        atoms: the number of returns in a distribution per action; the loss is a cross-entropy, also as priority. None
+            learns mean returns.
+        support: the smallest and the greatest of these returns; give those of the environment and `gamma`.
         alpha: draw steps with probabilities proportional to `(|error| + 1e-3)**alpha`; None draws uniformly.
         beta: the exponent of the importance weights that correct this; 1 is the full correction.
         gamma: the discount.
@@ -84,27 +93,36 @@ def dqn(
         >>> trl.algorithms.dqn("CartPole-v1", length=1_000)
         Context(b < B, t < T...; ... operations)
     """
-    env, hidden = made(env, autoreset="same_step"), widths("hidden", hidden)
+    env, choices = continuing("DQN", env, Discrete)
+    hidden = widths("hidden", hidden)
     steps = integer("steps", steps, least=1, most=10_000)
-    if env.autoreset != "same_step" or not isinstance(env.act_space, Discrete):
-        raise EnvError(
-            f"DQN needs discrete actions and resets in the same step, not {env!r}.",
-            hint="make an environment with discrete actions and autoreset='same_step'.",
-        )
-    actions, gamma = env.act_space.n, number("gamma", gamma, least=0, most=1)
+    actions, gamma = choices.n, number("gamma", gamma, least=0, most=1)
     first, last, until = numbers("epsilon", epsilon, (0, 1), (0, 1), (1, inf))
+    low, high = numbers("support", support, (-inf, inf), (-inf, inf))
+    returned = None if atoms is None else Support(low, high, atoms)
     if scale is not None:
         scale = numbers("scale", scale, *[(-inf, inf)] * prod(env.obs_space.shape[-1:]))
     with Context("b", "t") as ctx:
         (b, _), (t, T) = ctx.dims
+
+        def mean(found: RecurrentTensor) -> RecurrentTensor:
+            return found if returned is None else returned.mean(found)
+
+        def pick(found: RecurrentTensor, action: RecurrentTensor) -> RecurrentTensor:
+            which = action.one_hot(actions)
+            if returned is None:
+                return (found * which).sum(axis=-1)
+            return (found * which.unsqueeze(-1)).sum(axis=-2)
+
         with ctx.region("acting"):
-            sizes = (prod(env.obs_space.shape), *hidden, actions)
-            q = MLP(sizes, domain=(t,), init=orthogonal, name="q")
+            q = QNetwork(
+                prod(env.obs_space.shape), hidden, actions, atoms=atoms, duel=duel, domain=(t,)
+            )
             o = like(env.obs_space, domain=(b, t)).named("o")
             o[b, 0] = _scale_observations(env.reset(domain=(b,)), scale)
             explores = first + (last - first) * min(value(t).floating() / until, 1.0)
             drawn = random_randint(actions, domain=(b, t))
-            best = q(o).argmax(-1)
+            best = mean(q(o)).argmax(-1)
             a = where(random_uniform((), domain=(b, t)) < explores, drawn, best).named("a")
             step = env.step(a)
             o[b, t + 1] = _scale_observations(step.obs, scale)
@@ -116,13 +134,18 @@ def dqn(
             gain, later, worth = past.returns(step, gamma)
         with ctx.region("learning"):
             target = Target(q)
-            values = target.network(later)
-            which = (q(later) if double else values).argmax(-1)
-            goal = gain + worth * (values * which.one_hot(actions)).sum(axis=-1)
-            error = goal.detach() - (q(seen) * did.one_hot(actions)).sum(axis=-1)
-            size = abs(error)
-            huber = where(size < 1.0, 0.5 * error.square(), size - 0.5)
-            loss = (past.weight * huber).mean(axis=0).mean(over=b)
+            then = target.network(later)
+            which = mean(q(later) if double else then).argmax(-1)
+            then, now = pick(then, which), pick(q(seen), did)
+            if returned is None:
+                goal = (gain + worth * then).detach()
+                error = goal - now
+                size = abs(error)
+                regret = where(size < 1.0, 0.5 * error.square(), size - 0.5)
+            else:
+                goal = returned.project(then.softmax(-1), gain, worth).detach()
+                error = regret = -(goal * now.log_softmax(-1)).sum(axis=-1)
+            loss = (past.weight * regret).mean(axis=0).mean(over=b)
             loss.backward()
             left = 1.0 - value(t).floating() / value(T).floating()
             rate = where(value(t) >= after, lr * left, 0.0)

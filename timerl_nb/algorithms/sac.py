@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod
 
-from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.language.argument_checks import integer, number, numbers, widths
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     concat,
     like,
     parameter,
-    random_uniform,
     value,
     where,
 )
@@ -23,11 +21,12 @@ from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.distributions.normal import TanhNormal
 from timerl_nb.driver.compiling_context import Context
-from timerl_nb.env.environment import Simulation, made
+from timerl_nb.env.environment import Simulation
 from timerl_nb.env.spaces import Box
 from timerl_nb.nn.layers import MLP, orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
+from timerl_nb.rl.off_policy_actions import continuing, scale_actions, uniform_actions
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
 from timerl_nb.rl.transition_sampling import Remembered
@@ -44,6 +43,7 @@ def sac(
     lr: tuple[float, float, float] = (1e-3, 1e-3, 1e-3),
     share: float = 0.005,
     target_entropy: float | None = None,
+    lasting: float = 0.0,
     after: int = 500,
 ) -> Context:
     """Return the program of SAC with replay from the program's own past steps.
@@ -60,6 +60,7 @@ def sac(
         share: the fraction by which the target networks approach the critics at each step.
         target_entropy: the entropy of actions, in halves of the box, to which the temperature adapts; None for minus the
             number of their elements.
+        lasting: the probability that a random action before `after` is that of the step before.
         after: the first step with an update.
 
     Returns:
@@ -73,16 +74,11 @@ def sac(
         >>> trl.algorithms.sac("Pendulum-v1", length=1_000)
         Context(b < B, t < T, m < M; ... operations)
     """
-    env, hidden = made(env, autoreset="same_step"), widths("hidden", hidden)
+    env, box = continuing("SAC", env, Box)
+    hidden = widths("hidden", hidden)
     steps, after = integer("steps", steps, least=1, most=10_000), integer("after", after, least=0)
-    if env.autoreset != "same_step" or not isinstance(env.act_space, Box):
-        raise EnvError(
-            f"SAC needs actions in a Box and resets in the same step, not {env!r}.",
-            hint="make an environment with actions in a Box and autoreset='same_step'.",
-        )
-    box, gamma = env.act_space, number("gamma", gamma, least=0, most=1)
+    gamma = number("gamma", gamma, least=0, most=1)
     rates = numbers("lr", lr, (0, inf), (0, inf), (0, inf))
-    half, middle = (box.high - box.low) / 2, (box.high + box.low) / 2
     width, actions = prod(env.obs_space.shape), prod(box.shape)
     entropy = (
         -float(actions) if target_entropy is None else number("target_entropy", target_entropy)
@@ -108,9 +104,9 @@ def sac(
             ]
             o = like(env.obs_space, domain=(b, t)).named("o")
             o[b, 0] = env.reset(domain=(b,))
-            drawn = 2.0 * random_uniform((actions,), domain=(b, t)) - 1.0
+            drawn = uniform_actions(box, (b, t), lasting)
             a = where(learns, policy(o).sample(), drawn).detach().named("a")
-            step = env.step((a * half + middle).reshape(box.shape))
+            step = env.step(scale_actions(a, box))
             o[b, t + 1] = step.obs
         with ctx.region("replay"):
             past = Remembered(window(length, over=t, steps=steps), batch, domain=(b, t))

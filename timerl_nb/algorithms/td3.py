@@ -9,24 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod
 
-from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.language.argument_checks import integer, number, numbers, widths
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     concat,
     like,
     random_normal,
-    random_uniform,
     value,
     where,
 )
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.driver.compiling_context import Context
-from timerl_nb.env.environment import Simulation, made
+from timerl_nb.env.environment import Simulation
 from timerl_nb.env.spaces import Box
 from timerl_nb.nn.layers import MLP, orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
+from timerl_nb.rl.off_policy_actions import continuing, scale_actions, uniform_actions
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
 from timerl_nb.rl.transition_sampling import Remembered
@@ -75,19 +74,14 @@ def td3(
         >>> trl.algorithms.td3("Pendulum-v1", length=1_000)
         Context(b < B, t < T...; ... operations)
     """
-    env, hidden = made(env, autoreset="same_step"), widths("hidden", hidden)
+    env, box = continuing("TD3", env, Box)
+    hidden = widths("hidden", hidden)
     steps = integer("steps", steps, least=1, most=10_000)
     delay, after = integer("delay", delay, least=1), integer("after", after, least=0)
-    if env.autoreset != "same_step" or not isinstance(env.act_space, Box):
-        raise EnvError(
-            f"TD3 needs actions in a Box and resets in the same step, not {env!r}.",
-            hint="make an environment with actions in a Box and autoreset='same_step'.",
-        )
-    box, gamma = env.act_space, number("gamma", gamma, least=0, most=1)
+    gamma = number("gamma", gamma, least=0, most=1)
     noise = number("noise", noise, least=0)
     spread, most = numbers("target_noise", target_noise, (0, inf), (0, inf))
     rates = numbers("lr", lr, (0, inf), (0, inf))
-    half, middle = (box.high - box.low) / 2, (box.high + box.low) / 2
     width, actions = prod(env.obs_space.shape), prod(box.shape)
     with Context("b", "t") as ctx:
         (b, _), (t, _) = ctx.dims
@@ -106,9 +100,9 @@ def td3(
             o = like(env.obs_space, domain=(b, t)).named("o")
             o[b, 0] = env.reset(domain=(b,))
             explores = actor(o).tanh() + noise * random_normal((actions,), domain=(b, t))
-            drawn = 2.0 * random_uniform((actions,), domain=(b, t)) - 1.0
+            drawn = uniform_actions(box, (b, t))
             a = where(learns, explores.clip(-1.0, 1.0), drawn).detach().named("a")
-            step = env.step((a * half + middle).reshape(box.shape))
+            step = env.step(scale_actions(a, box))
             o[b, t + 1] = step.obs
         with ctx.region("replay"):
             past = Remembered(window(length, over=t, steps=steps), batch, domain=(b, t))

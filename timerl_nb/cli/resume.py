@@ -14,7 +14,7 @@ from timerl_nb.cli.support.foreground_run import go_on
 
 _EXAMPLES: Final = """  timerl resume runs/reinforce-CartPole-v1-1
 
-For a finished run the command prints the result. The folder contains the algorithm with its
+For a finished run the command prints the result. --more 100 trains it for 100 more iterations. The folder contains the algorithm with its
 arguments, bounds, options and seed, so no other argument is necessary.
 """
 
@@ -29,6 +29,9 @@ def main(words: Sequence[str]) -> int:
         type=int,
         help="the new total number of iterations (default: that of the original run)",
     )
+    parser.add_argument(
+        "--more", type=int, help="iterations in addition to those of the original run"
+    )
     given = parser.parse_words(words)
     folder: Path = given.folder
     if not folder.is_dir():
@@ -37,10 +40,15 @@ def main(words: Sequence[str]) -> int:
             hint="pass the folder that `timerl train` printed.",
         )
     if sweep.is_sweep(folder):
-        if given.iterations is not None:
+        if given.iterations is not None or given.more is not None:
             raise OptionError(
-                f"--iterations applies to a run, but {folder} contains a sweep.",
+                f"--iterations or --more applies to a run, but {folder} contains a sweep.",
                 hint=f"pass the folder of one of its runs, such as {sweep.first_run(folder)}.",
             )
         return sweep.go_on(folder)
-    return go_on(folder, quiet=given.quiet, iterations=given.iterations)
+    if given.iterations is not None and given.more is not None:
+        raise OptionError(
+            "--iterations and --more both set the number of iterations.",
+            hint="leave out one of them.",
+        )
+    return go_on(folder, quiet=given.quiet, iterations=given.iterations, more=given.more)

@@ -136,6 +136,10 @@ class Batch:
         last_obs: observation after the last step, [envs, …].
         extras: additional results of the policy by name, also available as attributes such as
             `batch.log_prob`.
+        states: state of a recurrent policy before the first step, [1, envs, …], or before all steps,
+            [steps, envs, …]. Arrays by name, or the pytree of a JAX function; empty for others.
+        policy_version: version of the weights, the number of earlier calls of `Collector.load` or
+            `next(params=…)`. None for a batch with other arrays, from a JAX transformation.
 
     Example:
         >>> with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=3, how="step") as c:
@@ -154,6 +158,13 @@ class Batch:
     extras: Mapping[str, Any]
     _ended: Ended | None = field(repr=False)
     _form: Form = field(default_factory=Form, repr=False)
+    states: Any = field(default_factory=dict)
+    policy_version: int | None = 0
+
+    @property
+    def state(self) -> Any:
+        """State of a recurrent policy before the first step, [envs, …]; see `states`."""
+        return graph.map_leaves(lambda x: x[0], self.states)
 
     @property
     def steps(self) -> int:
@@ -217,7 +228,8 @@ class Batch:
         kept = {f.name: getattr(self, f.name) for f in fields(self)}
         arrays = {k: change(kept[k]) for k in _ARRAYS}
         extras = {name: change(x) for name, x in self.extras.items()}
-        return Batch(**(kept | arrays | {"extras": extras, "_form": form}))
+        states = graph.map_leaves(change, self.states)
+        return Batch(**(kept | arrays | {"extras": extras, "states": states, "_form": form}))
 
     def __getattr__(self, name: str) -> Any:
         extras = vars(self).get("extras", {})
@@ -270,16 +282,17 @@ class _BatchStructure:
         self._batch = (lambda: None) if batch is None else weakref.ref(batch)
 
     def rebuilt(self, children: Iterable[Any]) -> Batch:
-        *arrays, extras = children
-        named = dict(zip(_ARRAYS, arrays, strict=True))
+        *arrays, extras, states = children
+        named = dict(zip(_ARRAYS, arrays, strict=True)) | {"states": states}
         batch = self._batch()
         if batch is None or batch._ended is None or not isinstance(extras, dict):
-            return Batch(**named, extras=extras, _ended=None)
-        same = all(x is getattr(batch, name) for name, x in named.items())
+            return Batch(**named, extras=extras, _ended=None, policy_version=None)
+        same = all(x is getattr(batch, name) for name, x in named.items() if name in _ARRAYS)
         same = same and extras.keys() == batch.extras.keys()
         same = same and all(x is batch.extras[name] for name, x in extras.items())
-        ended = batch._ended if same else None
-        return Batch(**named, extras=extras, _ended=ended, _form=batch._form)
+        ended, version = (batch._ended, batch.policy_version) if same else (None, None)
+        form = batch._form
+        return Batch(**named, extras=extras, _ended=ended, _form=form, policy_version=version)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _BatchStructure)
@@ -289,9 +302,13 @@ class _BatchStructure:
 
 
 def _children(batch: Batch) -> tuple[tuple[Any, ...], _BatchStructure]:
-    return (*(getattr(batch, name) for name in _ARRAYS), dict(batch.extras)), _BatchStructure(batch)
+    arrays = [getattr(batch, name) for name in _ARRAYS]
+    return (*arrays, dict(batch.extras), batch.states), _BatchStructure(batch)
 
 
 graph.register_tree(
-    Batch, (*_ARRAYS, "extras"), _children, lambda beside, children: beside.rebuilt(children)
+    Batch,
+    (*_ARRAYS, "extras", "states"),
+    _children,
+    lambda beside, children: beside.rebuilt(children),
 )

@@ -11,6 +11,7 @@ from timerl_nb.collecting.policies.collecting_policy import Acting
 from timerl_nb.env.environment import Simulation, make
 from timerl_nb.env.envpool import PoolEnvironment
 from timerl_nb.env.gymnasium import GymEnvironment, gymnasium, ours
+from timerl_nb.rl.exported_policy import LearntPolicy
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +25,8 @@ class Task:
         acting: policy.
         envs, steps: number of environments, and steps of each per batch.
         seed: seed of all random numbers.
+        stores_states: whether a batch has the state of a recurrent policy before every step, instead
+            of before the first one.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Task:
     envs: int
     steps: int
     seed: int
+    stores_states: bool = False
 
     @property
     def is_ours(self) -> bool:
@@ -58,16 +62,24 @@ class Task:
         return twin if same else None
 
 
-def resolve_environment(env: Any) -> tuple[str, Simulation | None, Any]:
+def resolve_environment(env: Any, policy: Any = None) -> tuple[str, Simulation | None, Any]:
     """Return name, environment and vector environment of a user's argument; see `Task`.
 
+    An exported policy contains the wrappers of results that it needs, and collects in the environment inside.
+
     Raises:
-        EnvError: the environment does not exist, or the argument is not an environment.
+        EnvError: the environment does not exist, the argument is not an environment, or its results are wrapped and the
+            policy does not contain the wrappers.
     """
     if isinstance(env, str):
         return env, _make_environment(env), None
     if isinstance(env, Simulation):
-        return repr(env), env, None
+        if env.raw is not env and not isinstance(policy, LearntPolicy):
+            raise EnvError(
+                f"{env.made_as} changes results in programs only, and this policy does not contain it.",
+                hint="pass env.raw, the environment inside, or result.policy() of a program.",
+            )
+        return repr(env.raw), env.raw, None
     if hasattr(env, "single_observation_space") and hasattr(env, "num_envs"):
         return repr(env), None, env
     hint = 'pass a name: "CartPole-v1".'

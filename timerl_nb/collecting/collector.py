@@ -6,14 +6,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from threading import RLock
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 from timerl_nb.base.entry_points import entry_point
-from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.errors import ExecutionError, OptionError, one_of
 from timerl_nb.base.text_formatting import format_count
+from timerl_nb.collecting.background_batches import BackgroundBatches
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.collection_task import Task, resolve_environment, spaces
 from timerl_nb.collecting.cost_model import likely
+from timerl_nb.collecting.episode_batches import by_episodes, check_episodes
 from timerl_nb.collecting.policies.collecting_policy import Actions, check_numbers, own
 from timerl_nb.collecting.policies.policy_conversion import acting_of
 from timerl_nb.collecting.strategies.environment_blocks import Blocks
@@ -30,6 +32,7 @@ from timerl_nb.collecting.strategy_report import Ways
 from timerl_nb.collecting.strategy_selection import ANY, AUTO, SelectedStrategy, check, choose
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
 from timerl_nb.compiler.language.foreign_names import all_asked, explain_call_errors, missing
+from timerl_nb.compiler.language.policy.policy_graph import How
 
 WAYS: tuple[Way, ...] = (
     Scan(),
@@ -58,10 +61,21 @@ class Collector:
         [6, 6]
     """
 
-    def __init__(self, task: Task, how: str) -> None:
-        self._how = how
-        # a single attribute, so an interrupt leaves it consistent
-        self._acts: tuple[Task, Mapping[str, Any]] = task, dict(task.acting.weights)
+    def __init__(
+        self,
+        task: Task,
+        how: str,
+        ahead: int = 0,
+        episodes: int | None = None,
+        *,
+        stores_states: bool = False,
+    ) -> None:
+        self._how, self._ahead, self._episodes = how, ahead, episodes
+        self._stores_states = stores_states
+        if stores_states or episodes is not None:  # an episode may begin at any step
+            task = replace(task, stores_states=True)
+        # task, weights and their version; a single attribute, so an interrupt leaves it consistent
+        self._acts: tuple[Task, Mapping[str, Any], int] = task, dict(task.acting.weights), 0
         self._choice: SelectedStrategy | None = None
         self._source: Source | None = None
         self._unseen: Batch | None = None  # a batch to return after an interrupt
@@ -77,12 +91,24 @@ class Collector:
     def _weights(self) -> Mapping[str, Any]:
         return self._acts[1]
 
+    @property
+    def policy_version(self) -> int:
+        """Version of the current weights: the number of calls of `load` and `next(params=…)`.
+
+        `batch.policy_version` is the version of the weights that made a batch.
+        """
+        return self._acts[2]
+
     def next(self, params: Any = None) -> Batch:
         """Return the next batch; the environments continue from the last one.
 
         Threads take turns. After an interrupt, the next call completes and returns the batch. If
         the interrupt came during a step of environments on the host, they begin new episodes, and a
         note on the exception says so.
+
+        With `ahead=k`, another thread makes the next k batches after this call. A batch then has the
+        weights of the k-th call before it, or of the first call. Errors of the thread are raised by
+        the call that would return the batch.
 
         Args:
             params: new weights; see `load`.
@@ -96,7 +122,7 @@ class Collector:
         """
         batch: Batch | None = None
         try:
-            with self._lock:
+            with self._checked_lock:
                 if params is not None:
                     self.load(params)
                 batch = self._unseen or self._next_batch()
@@ -114,6 +140,14 @@ class Collector:
                 error.add_note(LOST)
             raise
 
+    @property
+    def _checked_lock(self) -> RLock:
+        """The lock, unless this is the thread that another one waits for."""
+        source = self._source
+        if isinstance(source, BackgroundBatches) and source.is_own_thread:
+            raise _called_within()
+        return self._lock
+
     def _next_batch(self) -> Batch:
         """Return a batch after all checks."""
         if self._closed:
@@ -122,14 +156,12 @@ class Collector:
                 hint="create a new collector: trl.collect(…). Collected batches stay valid.",
             )
         if _is_within(self):
-            raise ExecutionError(
-                "next() is called while the same collector produces a batch.",
-                hint="remove the call of next() from the policy or environment.",
-            )
+            raise _called_within()
         try:
-            batch = self._open().next(self._weights)
+            _, weights, version = self._acts
+            batch = self._open().next(weights, version)
             if self._is_slower():
-                batch = self._open().next(self._weights)
+                batch = self._open().next(weights, version)
             check_numbers({"action": batch.action, **batch.extras})
             self._allowed.check(batch.action)
         except Exception as error:
@@ -157,7 +189,7 @@ class Collector:
         return True
 
     def load(self, params: Any) -> None:
-        """Replace the weights from the next batch on.
+        """Replace the weights from the next batch on; `policy_version` increases by one.
 
         Args:
             params: NumPy, JAX or PyTorch arrays by name (they are copied), `result.policy()`, or a
@@ -167,15 +199,15 @@ class Collector:
             OptionError: a JAX function returns an extra with a reserved name.
             ShapeError: the weights do not fit the policy; the old ones stay.
         """
-        with self._lock:
-            acting = self._task.acting
+        with self._checked_lock:
+            acting, version = self._task.acting, self.policy_version + 1
             if self._source is None and not self._weights:
                 acting = acting.with_weights(params)  # the first parameters may have any structure
                 acting.check(self._task.spaces[0])
                 self._choice = None
-                self._acts = replace(self._task, acting=acting), dict(acting.weights)
+                self._acts = replace(self._task, acting=acting), dict(acting.weights), version
             else:
-                self._acts = self._task, acting.check_weights(params)
+                self._acts = self._task, acting.check_weights(params), version
 
     @property
     def weights(self) -> dict[str, Any]:
@@ -184,7 +216,12 @@ class Collector:
 
     def _open(self) -> Source:
         if self._source is None:
-            self._source = self._strategy_choice.prepared(self._task.seed)
+            prepared, seed = self._strategy_choice.prepared, self._task.seed
+            if self._episodes is not None:
+                stores = self._stores_states
+                prepared = by_episodes(prepared, self.envs, self._episodes, stores_states=stores)
+            ahead = self._ahead
+            self._source = BackgroundBatches(prepared, seed, ahead) if ahead else prepared(seed)
         return self._source
 
     @property
@@ -243,8 +280,10 @@ class Collector:
                 "a given vector environment cannot be created again with another seed.",
                 hint="pass the name of the environment to trl.collect, which creates any number.",
             )
-        found = Collector(replace(self._task, seed=seed_of(seed)), self._how)
-        found._choice, found._acts = self._strategy_choice, (found._task, self._weights)
+        task = replace(self._task, seed=seed_of(seed))
+        more, stores = (self._ahead, self._episodes), self._stores_states
+        found = Collector(task, self._how, *more, stores_states=stores)
+        found._choice, found._acts = self._strategy_choice, (found._task, *self._acts[1:])
         return found
 
     @property
@@ -272,12 +311,17 @@ class Collector:
 
     @property
     def steps(self) -> int:
-        """Steps of each environment per batch."""
+        """Steps of each environment per batch, or per part of a batch of episodes."""
         return self._task.steps
+
+    @property
+    def episodes(self) -> int | None:
+        """Number of episodes per batch; None for batches of steps."""
+        return self._episodes
 
     def close(self) -> None:
         """Close all environments, after the current batch of another thread. Batches stay valid."""
-        with self._lock:
+        with self._checked_lock:
             self._close("close() was called")
 
     def _close(self, why: str) -> None:
@@ -316,7 +360,17 @@ class Collector:
     def __repr__(self) -> str:
         task = self._task
         state = f", closed: {self._closed}" if self._closed else ""
-        return f"Collector({task.name}, {format_count(task.envs, 'environment')}, {format_count(task.steps, 'step')} a batch{state})"
+        size = format_count(task.steps, "step")
+        if self._episodes is not None:
+            size = format_count(self._episodes, "episode")
+        return f"Collector({task.name}, {format_count(task.envs, 'environment')}, {size} a batch{state})"
+
+
+def _called_within() -> ExecutionError:
+    return ExecutionError(
+        "next() is called while the same collector produces a batch.",
+        hint="remove the call of next() from the policy or environment.",
+    )
 
 
 def _is_within(collector: Collector) -> bool:
@@ -339,6 +393,10 @@ def collect(
     how: str = AUTO,
     params: Any = None,
     explore: bool = False,
+    ahead: int = 0,
+    episodes: int | None = None,
+    initial_state: Any = None,
+    states: Literal["first", "all"] = "first",
 ) -> Collector:
     """Collect environment steps under a policy, batch by batch.
 
@@ -355,7 +413,9 @@ def collect(
             - `trl.DNNBuilder().from_env(env, hidden=[64, 64])`, or a network built by it;
             - `result.policy()`, or `trl.policies.random`;
             - a NumPy function or PyTorch module of the observations of all environments, [envs, …];
-            - a pure JAX function `f(params, obs, key)` of one observation.
+            - a pure JAX function `f(params, obs, key)` of one observation;
+            - a recurrent JAX function `f(params, obs, state, key)` of one observation. It returns the
+              next state as the last element of its tuple.
 
             A function returns the actions, or a pair of the actions and a dictionary of extras for
             the batch.
@@ -384,6 +444,19 @@ def collect(
             considers only strategies with equal trajectories; "any" considers all.
         params: initial weights; see `Collector.load`. For a JAX function, any pytree.
         explore: whether `result.policy()` adds the exploration of its training program.
+        ahead: number of batches made in the background while the caller learns, with all
+            strategies. The batches are the same for the same seed and the same calls, but have older
+            weights; see `Collector.next`. A PyTorch module is copied, and `load` changes its copy. A
+            NumPy function must not read arrays that the caller changes.
+        episodes: number of whole episodes per batch, at least `envs`; None for batches of `steps`.
+            The batch has the shape [longest, episodes, …], and `valid` is False after the end of an
+            episode. Each environment contributes a fixed number of consecutive episodes that begin
+            after the call, so short ones are not preferred. Steps of earlier and further episodes
+            are dropped. The environments make `steps` at a time.
+        initial_state: state of a recurrent JAX function at the first step of an episode, a pytree of
+            arrays for one environment.
+        states: "first" or "all": whether `batch.states` has the state of a recurrent policy before
+            the first step, or before every step.
 
     Returns:
         A `Collector`; its `next()` returns a batch.
@@ -401,8 +474,15 @@ def collect(
         (3, 2)
     """
     steps, seed = integer("steps", steps, least=1), seed_of(seed)
-    name, sim, vector = resolve_environment(env)
-    acting = acting_of(policy, spaces(sim, vector), seed, "explore" if explore else "sample")
+    name, sim, vector = resolve_environment(env, policy)
+    ahead = integer("ahead, the number of batches made in advance,", ahead, least=0)
+    if states not in ("first", "all"):
+        raise OptionError(
+            f"states={states!r} does not exist.", hint=one_of(str(states), ["first", "all"])
+        )
+    mode: How = "explore" if explore else "sample"
+    acting = acting_of(policy, spaces(sim, vector), seed, mode, initial_state)
+    acting = acting.in_background() if ahead else acting
     if params is not None:
         acting = acting.with_weights(params)
     acting.check(spaces(sim, vector)[0])
@@ -414,4 +494,7 @@ def collect(
         )
     task = Task(name, sim, vector, acting, count, steps, seed)
     check(WAYS, task, how)
-    return Collector(task, how)
+    if episodes is not None:
+        episodes = integer("episodes, the number per batch,", episodes, least=1)
+        check_episodes(task, episodes)
+    return Collector(task, how, ahead, episodes, stores_states=states == "all")

@@ -37,10 +37,14 @@ class Counts:
 class Source(Protocol):
     """Open environments of a strategy."""
 
-    def next(self, weights: Weights) -> Batch:
+    def next(self, weights: Weights, version: int = 0) -> Batch:
         """Return the next steps of all environments, after the last returned batch.
 
         After an interrupt, it continues from there, with the same steps or with the remaining ones.
+
+        Args:
+            weights: weights of the policy.
+            version: version of the weights, for `Batch.policy_version`.
         """
         ...
 

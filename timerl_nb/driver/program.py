@@ -312,12 +312,25 @@ class Program(StageArtifacts):
         """The reason why no iteration can be repeated; None if all can."""
         return why_not_repeatable(self._compiled)
 
-    def resume(self, folder: str | os.PathLike[str], **options: Any) -> Result:
+    def resume(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        bounds: Mapping[Any, int] | None = None,
+        **options: Any,
+    ) -> Result:
         """Continue a saved run, like `execute(resume=folder)`.
+
+        With a greater bound of the outermost dimension, also a finished run continues. Its result equals
+        that of a run with this bound from the beginning.
 
         Args:
             folder: the folder of the saved run.
+            bounds: changed bounds, as for `with_bounds`; the program is compiled again.
             options: further arguments of `execute`.
+
+        Raises:
+            ExecutionError: the run belongs to another program, or the program reads the changed bound.
 
         Example:
             >>> i_total = trl.tensor((), domain=i)
@@ -328,7 +341,11 @@ class Program(StageArtifacts):
             >>> saved = program.execute(checkpoint="run", every=2, progress=False)
             >>> program.resume("run", progress=False)["total"].tolist()
             [0.0, 1.0, 2.0, 3.0]
+            >>> program.resume("run", bounds={I: 6}, progress=False)["total"].tolist()
+            [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
         """
+        if bounds is not None:
+            return self.with_bounds(bounds).resume(folder, **options)
         return self.execute(resume=folder, **options)
 
     def begin(

@@ -6,16 +6,25 @@ from timerl_nb.compiler.language.foreign_names import module_names as _module_na
 from timerl_nb.env.acrobot import Acrobot
 from timerl_nb.env.cartpole import CartPole
 from timerl_nb.env.catch import Catch
-from timerl_nb.env.environment import Environment, Simulation, Step, make, register
+from timerl_nb.env.environment import (
+    AutoresetMode,
+    Environment,
+    Simulation,
+    Step,
+    make,
+    register,
+)
 from timerl_nb.env.envpool import PoolEnvironment
 from timerl_nb.env.grid_world import GridWorld
 from timerl_nb.env.gymnasium import GymEnvironment
 from timerl_nb.env.mountain_car import MountainCar, MountainCarContinuous
+from timerl_nb.env.normalization import NormalizeObservation, NormalizeReward
 from timerl_nb.env.pendulum import Pendulum
 from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.env.synthetic import Synthetic
 from timerl_nb.env.t_maze import TMaze
 from timerl_nb.env.tic_tac_toe import TicTacToe
+from timerl_nb.env.wrappers import ClipReward, FrameStackObservation, RepeatAction, TimeLimit
 
 register("Acrobot-v1", Acrobot)
 register("CartPole-v1", CartPole)
@@ -32,23 +41,30 @@ register("TicTacToe", TicTacToe)
 
 __all__ = [
     "Acrobot",
+    "AutoresetMode",
     "Box",
     "CartPole",
     "Catch",
+    "ClipReward",
     "Discrete",
     "Environment",
+    "FrameStackObservation",
     "GridWorld",
     "GymEnvironment",
     "MountainCar",
     "MountainCarContinuous",
     "MultiDiscrete",
+    "NormalizeObservation",
+    "NormalizeReward",
     "Pendulum",
     "PoolEnvironment",
+    "RepeatAction",
     "Simulation",
     "Step",
     "Synthetic",
     "TMaze",
     "TicTacToe",
+    "TimeLimit",
     "make",
     "register",
 ]

@@ -11,10 +11,11 @@ false. With `autoreset` a new episode begins, at the next step or in the same on
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, get_args
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Literal, Self
 
 from timerl_nb.base.errors import DomainError, EnvError, Origin, one_of, user_origin
 from timerl_nb.base.text_formatting import format_count
@@ -39,7 +40,22 @@ from timerl_nb.compiler.symbolic.index_expressions import Lin, ge, sym
 
 Tensor = RecurrentTensor
 State = Any  # a tensor, or a tuple of tensors
-Autoreset = Literal["next_step", "same_step"]
+
+
+class AutoresetMode(Enum):
+    """Modes of `autoreset=`, with the names of Gymnasium's `gymnasium.vector.AutoresetMode`.
+
+    Example:
+        >>> trl.env.make("CartPole-v1", autoreset=trl.env.AutoresetMode.SAME_STEP).autoreset
+        'same_step'
+    """
+
+    NEXT_STEP = "next_step"
+    SAME_STEP = "same_step"
+    DISABLED = "disabled"
+
+
+Autoreset = Literal["next_step", "same_step", "disabled"] | AutoresetMode
 # Names of a step's tensors; a tensor with several names gets the first one.
 _SHOWN = ("obs", "reward", "terminated", "truncated", "alive", "final_obs")
 
@@ -56,6 +72,7 @@ class Step:
         alive: whether the step belongs to an episode.
         final_obs: the observation after the transition, of the same episode in any case.
         endless: whether episodes end only with the time dimension, so that nothing needs a mask.
+        shown: the environment's attributes with tensors, such as a mask of actions, after the reset and after the step.
 
     Example:
         >>> env = trl.env.make("CartPole-v1")
@@ -74,6 +91,7 @@ class Step:
     alive: Tensor
     final_obs: Tensor
     endless: bool = False
+    shown: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @property
     def done(self) -> Tensor:
@@ -103,7 +121,8 @@ class Simulation(ABC):
     """Base class of all environments: spaces, modes, one reset and one step equation.
 
     Args:
-        autoreset: None (episode mask), "next_step" or "same_step".
+        autoreset: None or "disabled" (episode mask), "next_step" or "same_step", or a mode of `AutoresetMode` or of
+            Gymnasium's enumeration.
         max_steps: the number of steps after which an episode is truncated; by default the environment's own.
 
     Raises:
@@ -136,24 +155,19 @@ class Simulation(ABC):
         autoreset: Autoreset | None = None,
         max_steps: int | None = None,
     ) -> None:
-        if autoreset is not None and not (
-            isinstance(autoreset, str) and autoreset in get_args(Autoreset)
-        ):
-            raise EnvError(
-                f"autoreset={autoreset!r} is not a mode.",
-                hint="use None (episode mask), 'next_step' or 'same_step'.",
-            )
         if max_steps is not None and not (is_whole(max_steps) and max_steps >= 1):
             raise EnvError(
                 f"max_steps must be an integer of at least 1, not {max_steps!r}.",
                 hint="write max_steps=500, or None for the environment's own limit.",
             )
-        self.autoreset = autoreset
+        self.autoreset = _mode_of(autoreset)
         self.max_steps = max_steps or type(self).max_steps
         self._reset: tuple[Domain, Tensor, Origin] | None = None
         self._stepped: Origin | None = None
         self._shown: dict[str, Any] = {}  # outputs of the reset by name
+        self._came: dict[str, Any] = {}  # outputs of the step by name
         self._inside = range(0)  # operations of the reset
+        self._within: frozenset[int] = frozenset()  # operations of reset and step
 
     @property
     def made_as(self) -> str:
@@ -175,6 +189,12 @@ class Simulation(ABC):
         twin = copy(self)
         twin.autoreset, twin._reset, twin._stepped = None, None, None
         twin.max_steps = max_steps or self.max_steps
+        return twin
+
+    def limited(self, most: int) -> Self:
+        """Return a copy that is neither reset nor stepped, with a step limit of at most `most`."""
+        twin = self.unstarted(max_steps=min(most, self.max_steps or most))
+        twin.autoreset = self.autoreset
         return twin
 
     @abstractmethod
@@ -208,13 +228,39 @@ class Simulation(ABC):
             )
         names = as_dims(ctx, ctx.space, domain)
         with ctx.region("reset"):
-            begun = len(ctx.op_ids)
-            first = self.begin(names)
-            self._inside = range(begun, len(ctx.op_ids))
-            self._shown = {"obs": first, **self._public()}
+            first = self.record_reset(names)
             self._reset = (names, first, user_origin())
             ctx.environments.append(self)
             return first
+
+    @property
+    def raw(self) -> Simulation:
+        """The environment whose results an exported policy reads: this one, or the wrapped one."""
+        return self
+
+    def record_reset(self, domain: Domain) -> Tensor:
+        """Return the result of `begin`, and record the tensors that an exported policy reads."""
+        ctx = current()
+        begun = len(ctx.op_ids)
+        first = self.begin(domain)
+        self._inside = range(begun, len(ctx.op_ids))
+        self._shown = {"obs": first, **self._public()}
+        return first
+
+    def record_step(self, action: Tensor, time: Domain, first: Tensor) -> Step:
+        """Return the result of `play` at each action, and record the tensors that an exported policy reads."""
+        begun = len(action.ctx.op_ids)
+        step = self.play(action, time, first)
+        step = replace(
+            step,
+            reward=_at_each(step.reward, action.domain),
+            terminated=_at_each(step.terminated, action.domain),
+            truncated=_at_each(step.truncated, action.domain),
+            alive=_at_each(step.alive, action.domain),
+        )
+        self._came = {name: getattr(step, name) for name in _SHOWN} | self._public()
+        self._within = frozenset((*self._inside, *range(begun, len(action.ctx.op_ids))))
+        return step
 
     def _public(self) -> dict[str, Tensor]:
         """Return tensors among the environment's public attributes, such as a mask of actions."""
@@ -265,30 +311,21 @@ class Simulation(ABC):
                 f"{' and '.join(time[:-1])}.",
             )
         self._stepped, self.axes = user_origin(), (domain[:-1] or domain, time[-1:])
-        ctx = action.ctx
-        begun = len(ctx.op_ids)
-        step = self.play(action, time, first)
-        step = replace(
-            step,
-            reward=_at_each(step.reward, action.domain),
-            terminated=_at_each(step.terminated, action.domain),
-            truncated=_at_each(step.truncated, action.domain),
-            alive=_at_each(step.alive, action.domain),
-        )
-        came = {name: getattr(step, name) for name in _SHOWN} | self._public()
-        ctx.played.append(
+        step, raw = self.record_step(action, time, first), self.raw
+        action.ctx.played.append(
             Played(
-                self.obs_space,
+                raw.obs_space,
                 domain,
                 time,
-                {name: x.read.tensor for name, x in self._shown.items()},
-                {name: x.read.tensor for name, x in came.items()},
+                {name: x.read.tensor for name, x in raw._shown.items()},
+                {name: x.read.tensor for name, x in raw._came.items()},
                 action.read,
-                frozenset((*self._inside, *range(begun, len(ctx.op_ids)))),
+                raw._within,
                 self._stepped,
             )
         )
-        return step
+        first, after = raw._shown, raw._came
+        return replace(step, shown={n: (first[n], after[n]) for n in raw._public() if n in first})
 
     def _check_action(self, action: Tensor) -> None:
         space = self.act_space
@@ -297,6 +334,23 @@ class Simulation(ABC):
                 f"an action must be {space.dtype}{list(space.shape)}, not {action.type}.",
                 hint=f"give actions of the space {space}.",
             )
+
+
+def _mode_of(autoreset: Any) -> Literal["next_step", "same_step"] | None:
+    """Return the name of a mode, which may be of Gymnasium's enumeration; None for the episode mask.
+
+    Raises:
+        EnvError: there is no such mode.
+    """
+    name = autoreset.name.lower() if isinstance(autoreset, Enum) else autoreset
+    if name is None or name == "disabled":
+        return None
+    if name in ("next_step", "same_step"):
+        return name
+    raise EnvError(
+        f"autoreset={autoreset!r} is not a mode.",
+        hint="use None or 'disabled' (episode mask), 'next_step' or 'same_step'.",
+    )
 
 
 def _at_each(x: Tensor, domain: Domain) -> Tensor:
@@ -381,7 +435,7 @@ class Environment(Simulation):
     def _masked_step(self, episode: _Episode, action: Tensor) -> Step:
         state, alive = episode.state, episode.flag("alive", True)
         after, reward, ended = self._advance(state, action)
-        state_next = _select_state(alive, after, state)
+        state_next = select_state(alive, after, state)
         terminated = alive & ended
         truncated = alive & self._is_truncated(episode.elapsed_at_time() + 1, episode)
         episode.carry(state, state_next)
@@ -401,7 +455,7 @@ class Environment(Simulation):
         after, reward, ended = self._advance(state, action)
         alive = ~over
         fresh = self.first_state(action.domain)
-        state_next = _select_state(over, fresh, after)
+        state_next = select_state(over, fresh, after)
         terminated = alive & ended
         truncated = alive & self._is_truncated(steps + 1, episode)
         episode.carry(state, state_next)
@@ -415,14 +469,15 @@ class Environment(Simulation):
         after, reward, terminated = self._advance(state, action)
         truncated = self._is_truncated(steps + 1, episode)
         done = terminated | truncated
-        state_next = _select_state(done, self.first_state(action.domain), after)
+        state_next = select_state(done, self.first_state(action.domain), after)
         episode.carry(state, state_next)
         episode.carry(steps, where(done, 0, steps + 1))
         alive = steps >= 0  # always true: every step belongs to an episode
         reward = where(alive, reward, 0.0)
-        return Step(
-            self.observe(state_next), reward, terminated, truncated, alive, self.observe(after)
-        )
+        final = self.observe(
+            after
+        )  # first: attributes set by `observe` are those of the next state
+        return Step(self.observe(state_next), reward, terminated, truncated, alive, final)
 
     _steps = {None: _masked_step, "next_step": _next_step, "same_step": _same_step}
 
@@ -440,7 +495,7 @@ def _count(state: State) -> str:
     return format_count(len(state), "tensor") if isinstance(state, tuple) else "a tensor"
 
 
-def _select_state(condition: Tensor, x: State, y: State) -> State:
+def select_state(condition: Tensor, x: State, y: State) -> State:
     """Return state `x` where the condition is true, `y` elsewhere."""
     if isinstance(x, tuple):
         return tuple(where(condition, a, b) for a, b in zip(x, y, strict=True))

@@ -33,7 +33,8 @@ _F32 = np.dtype(np.float32)
 class GymEnvironment(Simulation):
     """Environment of Gymnasium, stepped on the host.
 
-    Each instance is seeded once, at its first reset, from the run's seed and its position.
+    Each instance is seeded once, at its first reset, from the run's seed and its position. Observations and actions of
+    structured spaces are converted to single arrays (see the reference of environments).
 
     Args:
         name: the name, as for `gymnasium.make`.
@@ -84,15 +85,32 @@ class GymEnvironment(Simulation):
 
     def _make(self) -> Any:
         try:
-            return self._gym.make(self._name, **self._options)
+            env = self._gym.make(self._name, **self._options)
         except (self._gym.error.Error, TypeError) as error:
             raise EnvError(f"{self.made_as}: {error}") from None
+        from timerl_nb.env.plain_spaces import PlainSpaces, is_plain
+
+        if is_plain(env.observation_space) and is_plain(env.action_space):
+            return env
+        try:
+            return PlainSpaces(env)
+        except ValueError as error:
+            env.close()
+            raise EnvError(
+                f"{self.made_as}: the spaces {env.observation_space} and {env.action_space} are not supported: {error}.",
+                hint="convert them with a wrapper of Gymnasium, and register the wrapped environment.",
+            ) from None
 
     def unstarted(self, *, max_steps: int | None = None) -> Self:
         twin = super().unstarted(max_steps=max_steps)
         twin._instances = twin._resource = None  # they belong to another program
         if max_steps is not None:
             twin._options = {**self._options, "max_episode_steps": max_steps}
+        return twin
+
+    def limited(self, most: int) -> Self:
+        twin = super().limited(most)
+        twin._instances = self._instances
         return twin
 
     def begin(self, domain: Domain) -> Tensor:

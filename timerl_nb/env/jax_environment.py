@@ -31,7 +31,8 @@ class JaxEnvironment(Environment):
     """Environment defined by two pure JAX functions, for one environment at one time step.
 
     Its state is a tree of arrays. Each leaf is a tensor; leaves that no later observation, reward or end depends on are not
-    stored. Subclasses set `obs_space` and `act_space`, and define `first` and `after`.
+    stored. An observation is an array; a tree of arrays, such as a dictionary, becomes one float32 vector in the order of
+    `jax.tree.leaves`. Subclasses set `obs_space` and `act_space`, and define `first` and `after`.
 
     Args:
         autoreset, max_steps, differentiable: as for `Environment`.
@@ -79,7 +80,7 @@ class JaxEnvironment(Environment):
 
     def _reset_leaves(self, layout: _Layout, bits: Any) -> list[Any]:
         state, seen = self._check_result_count("first", self.first(_key(bits)))
-        return [seen, *layout.select_leaves(jax.tree.leaves(state))]
+        return [_vector(seen), *layout.select_leaves(jax.tree.leaves(state))]
 
     def _step_leaves(self, layout: _Layout, bits: Any, leaves: Any, action: Any) -> list[Any]:
         made = self.after(_key(bits), layout.restore_state(leaves), action)
@@ -87,7 +88,7 @@ class JaxEnvironment(Environment):
         scalars = (jnp.asarray(reward, jnp.float32), jnp.asarray(ended, bool))
         return [
             *(x.reshape(()) for x in scalars),
-            seen,
+            _vector(seen),
             *layout.select_leaves(jax.tree.leaves(state)),
         ]
 
@@ -150,9 +151,10 @@ class JaxEnvironment(Environment):
         space = self.act_space
         action = Type(space.shape, NUMPY[space.dtype])
         try:
-            state, seen = jax.eval_shape(
+            state, tree = jax.eval_shape(
                 lambda bits: self._check_result_count("first", self.first(_key(bits))), BITS
             )
+            seen = jax.eval_shape(_vector, tree)
             paths, structure = jax.tree_util.tree_flatten_with_path(state)
             names = (jax.tree_util.keystr(p, simple=True, separator=".") for p, _ in paths)
             leaves = tuple(x for _, x in paths)
@@ -168,11 +170,6 @@ class JaxEnvironment(Environment):
                 origin=_raised_at(error),
                 hint="write first(key) and after(key, state, action) for one environment.",
             ) from error
-        if not isinstance(seen, Type):
-            raise EnvError(
-                f"{self.made_as}: observations are a {type(seen).__name__}, not one array.",
-                hint="concatenate them into one array in a subclass of trl.env.JaxEnvironment.",
-            )
         before, after = [seen, *leaves], found[2:]
         for name, was, now in zip(("observation", *every.names), before, after, strict=True):
             if (was.shape, was.dtype) != (now.shape, now.dtype):
@@ -245,6 +242,13 @@ def _raised_at(error: Exception) -> Origin | None:
     inside = extract_tb(error.__traceback__)
     own = [f for f in inside if not f.filename.startswith(libraries) and f.lineno is not None]
     return Origin(own[-1].filename, own[-1].lineno or 0) if own else None
+
+
+def _vector(seen: Any) -> Any:
+    """Return an observation as one array: the arrays of a tree become one float32 vector, in the order of `jax.tree.leaves`."""
+    if jax.tree.structure(seen) == jax.tree.structure(0):
+        return seen
+    return jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in jax.tree.leaves(seen)])
 
 
 def _key(bits: Any) -> Any:

@@ -58,7 +58,12 @@ def evaluated(
             for name, p in named.items()
         }
         if isinstance(policy, Slicer):
-            given |= policy.frozen(found)
+            frozen = policy.frozen(found)
+            ends = {d: ctx.space[d].size - 1 for d in policy.passing if d != outer}
+            given |= {
+                name: x.at({d: e for d, e in ends.items() if d in x.domain})
+                for name, x in frozen.items()
+            }
         given |= {name: value(Index(ctx, sym(name))) for name in found.indices}
         dims = ctx.space.ordered({outer, *(d for x in given.values() for d in x.domain)})
         over = tuple(Index(ctx, sym(d)) for d in dims)

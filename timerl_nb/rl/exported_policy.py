@@ -470,6 +470,8 @@ def graphs_of(policy: Slicer | Actor) -> dict[How, PolicyGraph | TimeRLError]:
 def fresh(env: Any, policy: Any, max_steps: int | None) -> Simulation:
     """Return a copy of an environment, neither reset nor stepped, with one episode per instance.
 
+    Wrappers of results are left out: the policy contains those that it needs.
+
     Raises:
         EnvError: it is not an environment, its observations do not match the policy, or its episodes have no limit.
     """
@@ -479,7 +481,7 @@ def fresh(env: Any, policy: Any, max_steps: int | None) -> Simulation:
         raise EnvError(
             f"{env!r} is not an environment.", hint='give a name, or trl.env.make("CartPole-v1").'
         )
-    sim = env.unstarted(max_steps=max_steps)
+    sim = env.raw.unstarted(max_steps=max_steps)
     if sim.max_steps is None:
         raise EnvError(
             f"episodes of {sim!r} may have no end.", hint="set a limit, such as max_steps=1000."

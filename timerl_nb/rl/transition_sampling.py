@@ -62,11 +62,14 @@ class Remembered:
         """Return a tensor's values at the points where the transitions began."""
         return self._window.starts(x, self.at)
 
+    def ends(self, x: Tensor) -> Tensor:
+        """Return a tensor's values at the points where the transitions ended."""
+        return self._window.ends(x, self.at)
+
     def returns(self, step: Step, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
         """Return the transitions' n-step returns, final observations and discounts (`Window.returns`)."""
         gain, after, worth = self._window.returns(step, gamma)
-        ends = self._window.ends
-        return ends(gain, self.at), ends(after, self.at), ends(worth, self.at)
+        return self.ends(gain), self.ends(after), self.ends(worth)
 
     def update(self, error: Tensor) -> None:
         """Set the errors of the drawn transitions, [count]: their priorities from the next step on."""

@@ -313,6 +313,17 @@ def test_a_run_is_kept_stopped_and_gone_on_with(
 
     assert main(["resume", "here", "--quiet"]) == 0
     assert capsys.readouterr().out.splitlines()[0].startswith("finished: 20 turns")
+    assert main(["resume", "here", "--more", "2"]) == 0  # longer than planned
+    said = capsys.readouterr().out
+    assert "I = 22" in said and "finished: 22 turns" in said
+    with open(folder / "log.csv") as file:
+        logged = list(csv.DictReader(file))
+    assert [int(row["i"]) for row in logged] == list(range(22))
+    assert [float(row["return"]) for row in logged[:20]] == whole["return"].tolist()
+    for wrong in (["--more", "0"], ["--more", "1", "--iterations", "30"]):
+        assert main(["resume", "here", *wrong]) == 1
+    said = capsys.readouterr().err
+    assert "--more 0 is not a positive number" in said and "leave out one of them" in said
 
 
 def test_what_is_asked_for_is_kept_whole(capsys: pytest.CaptureFixture[str]) -> None:

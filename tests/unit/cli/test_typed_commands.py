@@ -261,6 +261,7 @@ ALGORITHMS = {
     "recurrent_ppo": ["--segment", "2", "--minibatches", "2", "--size", "2"],
     "evolution_strategies": [],
     "dqn": [],
+    "r2d2": ["--state", "3", "--batch", "2", "--after", "1"],
     "ddpg": ["--env", "Pendulum-v1"],
     "td3": ["--env", "Pendulum-v1"],
     "sac": ["--env", "Pendulum-v1"],

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import collecting
-from benchmarks.collecting import choices, equations, findings, simulated
+from benchmarks.collecting import choices, equations, findings, overlap, simulated
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.sweep import Measured, Sweep, Workers, over
 from benchmarks.collecting.table import BRAX, PEERS, SIMULATIONS, TABLE, Row
@@ -263,3 +263,11 @@ def test_brax_takes_steps() -> None:
     made, steps = advanced(BRAX["Brax, pendulum"], Cell(4, 20, 0))
     equations.moves(made.batch())
     assert steps == 80 and made.counts()["calls"] == 1
+
+
+def test_the_overlap_is_a_ratio_of_an_iteration_to_its_parts() -> None:
+    case = choices.Case(f"gym.{overlap.WAITING}", 1, 4, 0)
+    *_, row = overlap.table([(case, "loop")], rounds=1)
+    collecting_ms, learning_ms, both_ms, ratio = map(float, row.split("|")[3:-1])
+    assert collecting_ms >= 4.0 and both_ms > 0
+    assert ratio == pytest.approx(both_ms / (collecting_ms + learning_ms), abs=0.01)

@@ -64,11 +64,8 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(way: str, tmp_path: P
     assert have.instructions < want.instructions
     after = RunFolder(tmp_path).manifest()
     assert after.is_finished and after.turn == 9 and after.run == before.run
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "lock",
-        "manifest.json",
-        after.state,
-    ]
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"lock", "manifest.json", *after.states} and len(after.states) == 2
     again = program.execute(resume=tmp_path)
     assert_alike(want, again)
     assert again.instructions == 0
@@ -236,7 +233,7 @@ def test_time_is_what_a_clock_that_cannot_go_back_says(
 
     monkeypatch.setattr(program_run, "make_run", make)
     program.execute(checkpoint=tmp_path, every="2min")
-    assert turns == [3, 6, 9, 9]
+    assert turns == [3, 6, 8, 9]  # the one before the last for runs of more iterations
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -337,10 +334,33 @@ def test_a_run_goes_on_for_another_number_of_iterations(
     assert_alike(other.execute(3, progress=False), other.resume(tmp_path))
     # from here on the folder's run has that many iterations
     assert_alike(other.execute(3, progress=False), other.resume(tmp_path))
-    with pytest.raises(
-        ExecutionError, match="it has finished, and the state of its last iteration"
-    ):
-        learning(way).with_bounds({"I": 20}).resume(tmp_path)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("every", [1, 4, "5min"])
+def test_a_finished_run_goes_on_for_more_iterations(
+    way: str, every: int | str, tmp_path: Path
+) -> None:
+    program, folder = learning(way), tmp_path / "run"
+    short = program.execute(3, checkpoint=folder, every=every, progress=False)
+    assert len([*folder.glob("state-*")]) == 2  # of the end, and of the iteration before it
+    longer = program.with_bounds({"I": 12})
+    whole = longer.execute(3, progress=False)
+    assert_alike(whole, program.resume(folder, bounds={"I": 12}, progress=False))
+    assert_alike(longer.with_bounds({"I": 14}).execute(3), longer.resume(folder, bounds={"I": 14}))
+    with pytest.raises(ExecutionError, match="I = 14, and this program has I = 9; it has done 1"):
+        program.resume(folder)
+    assert short["return"].shape == (9,)
+
+
+def test_a_finished_run_without_an_earlier_state_has_no_other_number(tmp_path: Path) -> None:
+    learning().execute(3, checkpoint=tmp_path, progress=False)
+    said = json.loads((tmp_path / "manifest.json").read_text())
+    del said["extendable"], said["checksum"]  # as earlier versions wrote it
+    (tmp_path / "manifest.json").write_text(json.dumps({**said, "checksum": checksum_of(said)}))
+    with pytest.raises(ExecutionError, match="no state before its last iteration was saved"):
+        learning().resume(tmp_path, bounds={"I": 20})
+    assert_alike(learning().execute(3), learning().resume(tmp_path))
 
 
 def test_a_program_that_depends_on_its_number_of_iterations_has_no_other(tmp_path: Path) -> None:
@@ -357,6 +377,7 @@ def test_a_program_that_depends_on_its_number_of_iterations_has_no_other(tmp_pat
     with pytest.raises(ExecutionError, match="depends on I") as caught:
         program.with_bounds({"I": 12}).resume(tmp_path)
     assert "trl.value(I - i)" in str(caught.value)
+    assert "write the length of the schedule as a number" in str(caught.value)
 
 
 # --- damaged files
@@ -483,8 +504,8 @@ def test_drafts_of_a_run_that_was_cut_off_are_cleared(tmp_path: Path) -> None:
     (tmp_path / ".mine").write_bytes(b"a user's")
     (tmp_path / "state-6-00ff.safetensors").write_bytes(b"whole, but no manifest names it")
     learning().resume(tmp_path)
-    kept = RunFolder(tmp_path).manifest().state
-    assert {path.name for path in tmp_path.iterdir()} == {".mine", "lock", "manifest.json", kept}
+    kept = RunFolder(tmp_path).manifest().states
+    assert {path.name for path in tmp_path.iterdir()} == {".mine", "lock", "manifest.json", *kept}
 
 
 # --- resources on the host --------------------------------------------------------------------------

@@ -43,6 +43,21 @@ def _branches(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
     return y
 
 
+def _remainder(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
+    s = trl.like(x)
+    s[b, t] = (s[b, t - 1] * 0.7 + x).tanh()
+    s[b, 0] = x[b, 0]
+    return s * s
+
+
+def _first_match(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
+    y = trl.first_match(trl.like(x))
+    y[t % 3 == 1] = x.sin()
+    y[b, t + 1] = y * x
+    y[...] = x * x
+    return y
+
+
 def _attention(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
     w = trl.constant(_numbers(2, 2, 3))
     row = trl.stack([x, x * x], axis=0)
@@ -80,6 +95,15 @@ def _conditional_readers(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
 
 
 LOSSES: dict[str, Loss] = {
+    "remaining points": _remainder,
+    "first match": _first_match,
+    "from the end": lambda x, b, B, t, T: x[-1, -2] * x[b, -3:].sin().sum(axis=0) + x[b, :-1].sum(),
+    "index in pieces": lambda x, b, B, t, T: (
+        x[b, trl.where(t < 2, t + 3, trl.where(b == 1, 0, t))] * x
+    ),
+    "slice in pieces": lambda x, b, B, t, T: (
+        x[b, trl.where(t < 2, 0, 2) : trl.where(t < 3, t + 2, T)].exp().sum(axis=0).log() * x
+    ),
     "conditional": lambda x, b, B, t, T: x[t % 2 == 1] * x.sin(),
     "conditional and shifted": lambda x, b, B, t, T: (x[t % 2 == 1] * x[b, t - 1]).tanh(),
     "conditional branches": _conditional_branches,

@@ -13,6 +13,13 @@ import pytest
 import timerl_nb as trl
 from timerl_nb.base.errors import ShapeError, TimeRLWarning
 
+
+def _unreachable(v: Any, r: Any, n: Any, b: Any, i: Any, t: Any, T: Any) -> None:
+    x = trl.first_match(trl.like(r).named("x"))
+    x[b, i, t] = 1.0
+    x[b, i, 0] = 2.0
+
+
 DOUBTFUL: dict[str, tuple[Callable[..., Any], str]] = {
     "permuted": (
         lambda v, r, n, b, i, t, T: r[i, b, t],
@@ -52,6 +59,7 @@ DOUBTFUL: dict[str, tuple[Callable[..., Any], str]] = {
         lambda v, r, n, b, i, t, T: trl.like(r).__setitem__(t == T, 0.0),
         "the branch's condition T == t never holds",
     ),
+    "unreachable": (_unreachable, "this branch of x defines no point"),
     "divided": (lambda v, r, n, b, i, t, T: n // 0, "integers have no // by zero"),
     "rest": (lambda v, r, n, b, i, t, T: n % np.zeros(3, int), "integers have no % by zero"),
 }

@@ -62,9 +62,21 @@ def division_by_a_symbol(ctx, b, B, t, T):
     series(t)[t // b]  # here
 
 
-@wrong(errors.IndexExpressionError, "is negative")
+@wrong(errors.IndexExpressionError, "is negative(.|\\n)*the integer -1")
 def negative_index(ctx, b, B, t, T):
-    series(t)[-1]  # here
+    series(t)[t - t - 1]  # here
+
+
+@wrong(errors.ReadError, r"x\[T - 9\] is read, but x has no value at t = -3")
+def position_before_the_first(ctx, b, B, t, T):
+    x = series(t).named("x")
+    ctx.output("y", x[-9] * 2)  # here
+
+
+@wrong(errors.ReadError, r"x\[-1\]|x\[where\(t >= 3, t, -1\)\] is read at t = 0")
+def negative_piece_of_an_index(ctx, b, B, t, T):
+    x = series(t).named("x")
+    ctx.output("y", x[trl.where(t > 2, t, -1)] * 2)  # here
 
 
 @wrong(errors.IndexExpressionError, "no truth value")
@@ -90,7 +102,7 @@ def fraction_in_a_slice(ctx, b, B, t, T):
 
 @wrong(errors.IndexExpressionError, "is not an index expression")
 def tensor_in_a_slice(ctx, b, B, t, T):
-    series(t)[0 : trl.value(t)]  # here
+    series(t)[0 : trl.value(t) * 2]  # here
 
 
 @wrong(errors.IndexExpressionError, "is not an index expression")
@@ -118,9 +130,15 @@ def remainder_by_a_negative_number(ctx, b, B, t, T):
     series(t)[t % -3]  # here
 
 
-@wrong(errors.IndexExpressionError, "is negative")
-def slice_from_the_end(ctx, b, B, t, T):
-    series(t)[-3:]  # here
+@wrong(errors.ReadError, r"x\[T - 9:T\] is read, but x has no value at t = -3")
+def slice_before_the_first(ctx, b, B, t, T):
+    x = series(t).named("x")
+    ctx.output("y", x[-9:] * 2)  # here
+
+
+@wrong(errors.IndexExpressionError, "the slice T - 1:T - 4 ends before it begins")
+def slice_backwards_from_the_end(ctx, b, B, t, T):
+    series(t)[-1:-4]  # here
 
 
 @wrong(errors.IndexExpressionError, "no truth value")
@@ -464,6 +482,74 @@ def slice_of_ragged_values(ctx, b, B, t, T):
 
 
 # --- branches ------------------------------------------------------------------------------------
+
+
+@wrong(errors.BranchError, r"overlap(.|\n)*write trl.first_match\(")
+def overlapping_shifts(ctx, b, B, t, T):
+    y = trl.like(series(t))  # here
+    y[t + 1] = 1.0
+    y[t] = 0.0
+    ctx.output("y", y)
+
+
+@wrong(errors.BranchError, "its branches overlap")
+def constants_of_different_dimensions(ctx, b, B, t, T):
+    y = trl.tensor((), domain=(b, t))  # here
+    y[0, t] = 1.0
+    y[b, 0] = 2.0
+    y[b, t] = 0.0
+    ctx.output("y", y)
+
+
+@wrong(errors.BranchError, "its branches overlap")
+def two_branches_for_all_points(ctx, b, B, t, T):
+    y = trl.like(series(t))  # here
+    y[0] = 1.0
+    y[t] = 0.0
+    y[t] = 2.0
+    ctx.output("y", y)
+
+
+@wrong(errors.ReadError, r"y\[t - 2\] is read at t = 1, but y has no value at t = -1")
+def remaining_point_with_a_read_outside(ctx, b, B, t, T):
+    y = trl.like(series(t))
+    y[0] = 1.0
+    y[t] = y[t - 2] + 1.0  # here
+    ctx.output("y", y)
+
+
+@wrong(errors.BranchError, "trl.first_match of y comes after a gradient")
+def first_match_after_a_gradient(ctx, b, B, t, T):
+    x = series(t)
+    y = trl.like(x).named("y")
+    y[t] = x
+    trl.grad(y, x)
+    trl.first_match(y)  # here
+
+
+@wrong(errors.BranchError, "gets a branch after a gradient")
+def constant_branch_after_a_gradient(ctx, b, B, t, T):
+    x = series(t)
+    y = trl.like(x)
+    y[t] = x
+    trl.grad(y, x)
+    y[0] = 1.0  # here
+
+
+@wrong(errors.BranchError, "is not a tensor defined by branches")
+def first_match_of_a_value(ctx, b, B, t, T):
+    trl.first_match(series(t))  # here
+
+
+@wrong(errors.BranchError, "2 is not a tensor defined by branches")
+def first_match_of_a_number(ctx, b, B, t, T):
+    trl.first_match(2)  # here
+
+
+@wrong(errors.BoundsError, "the bound T must be less than 2\\*\\*53, not 9223372036854775808")
+def bound_of_more_than_64_bits(ctx, b, B, t, T):
+    ctx.output("y", series(t))
+    ctx.compile({B: 2, T: 2**63})  # here
 
 
 @wrong(errors.BranchError, "no branch covers that point")

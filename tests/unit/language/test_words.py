@@ -478,6 +478,7 @@ ELSEWHERE: dict[str, str] = {
     "conv_transpose": "test_operations",
     "window": "test_past",
     **dict.fromkeys(("data", "like", "tensor", "parameter", "value"), "test_library"),
+    "first_match": "test_patterns",
     "until": "test_dynamic_bounds",
     "udf": "test_udf",
     "jaxed": "test_jaxed",
@@ -829,6 +830,16 @@ WRONG: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "two ways": ("not both", lambda x, t: x.median(over=t, axis=0)),
     "no matrix": ("no matrix", lambda x, t: x.flatten().tril()),
     "random ends": ("takes integers", lambda x, t: trl.random.randint(0.5)),
+    "random ends of floats": ("takes integers", lambda x, t: trl.random.randint(0, x)),
+    "empty random ranges": ("is empty", lambda x, t: trl.random.randint(3, np.array([4, 3]))),
+    "wide random ends": (
+        "and the draws are int8",
+        lambda x, t: trl.random.randint(0, trl.value(t), dtype="i8"),
+    ),
+    "random ends of another shape": (
+        "give a shape",
+        lambda x, t: trl.random.randint(0, np.array([3, 4]), ()),
+    ),
     "no random integers": ("no integers from", lambda x, t: trl.random.randint(3, 3)),
     "random bytes": ("no integers from", lambda x, t: trl.random.randint(0, 300, dtype="u8")),
     "no random type": ("draws integers", lambda x, t: trl.random.randint(3, dtype="f32")),
@@ -858,10 +869,12 @@ def test_wrong_arguments_are_errors_at_the_line(name: str) -> None:
 def test_draws_made_of_bits() -> None:
     """Each draw is its formula on the reference's bits, in every execution order."""
     bounds = {"B": 12, "T": 25}
+    ends = np.random.default_rng(0).integers(-(2**31), 2**31, (2, 12, 25)).astype(np.int32)
     with trl.Context("b", "t") as ctx:
         (b, _), (t, _) = ctx.dims
         over = {"domain": (b, t)}
         logits = trl.constant([0.0, 1.0, -np.inf, 0.5])
+        low, high = (trl.data(x, domain=(b, t)) for x in ends)
         ctx.output("bits", trl.random.bits((3,), stream="s", shared=True, **over))
         for name, made in {
             "integers": trl.random.randint(-3, 7, (3,), stream="s", shared=True, **over),
@@ -869,6 +882,14 @@ def test_draws_made_of_bits() -> None:
                 256, shape=(3,), dtype="u8", stream="s", shared=True, **over
             ),
             "all": trl.random.randint(-(2**31), 2**31, (3,), stream="s", shared=True, **over),
+            "ranges": trl.random.randint(low, high, (3,), stream="s", shared=True, **over),
+            "ranges of bytes": trl.random.randint(
+                low.cast("i8") % 8, 9, (3,), dtype="i8", stream="s", shared=True, **over
+            ),
+            "up to here": trl.random.randint(t + 1, shape=(3,), stream="s", shared=True, **over),
+            "as a number": trl.random.randint(
+                trl.constant(-3), 7, (3,), stream="s", shared=True, **over
+            ),
             "coins": trl.random.bernoulli(0.3, (3,), stream="s", shared=True, **over),
             "sure": trl.random.bernoulli(trl.constant([0.0, 1.0, 0.5]), **over),
             "positions": trl.random.categorical(logits, **over),
@@ -879,7 +900,14 @@ def test_draws_made_of_bits() -> None:
     want = Reference(ctx.pdg(), bounds, seed=3).outputs()
     bits = want["bits"].astype(np.int64)
     np.testing.assert_array_equal(want["integers"], bits % 10 - 3)
+    np.testing.assert_array_equal(want["as a number"], want["integers"])
     np.testing.assert_array_equal(want["bytes"], bits % 256)
+    low, high = ends.astype(np.int64)[..., None]
+    size = np.maximum(high - low, 1)  # an empty range gives its lower end
+    assert (size == 1).any() and (size > 2**31).any()
+    np.testing.assert_array_equal(want["ranges"], low + bits % size)
+    np.testing.assert_array_equal(want["ranges of bytes"], low % 8 + bits % (9 - low % 8))
+    np.testing.assert_array_equal(want["up to here"], bits % np.arange(1, 26)[:, None])
     np.testing.assert_array_equal(want["all"], bits - 2**31)
     np.testing.assert_array_equal(want["coins"], ((bits >> 9) + 0.5) * 2.0**-23 < np.float32(0.3))
     assert want["bytes"].dtype == np.uint8 and want["integers"].dtype == np.int32

@@ -14,6 +14,7 @@ import timerl_nb as trl
 from timerl_nb.compiler.language.program_context import current
 from timerl_nb.nn.layers import MLP
 from timerl_nb.replay import Dqn, Proportional, Replay
+from timerl_nb.rl import q_network
 from timerl_nb.rl.transition_sampling import Remembered
 
 T, LENGTH, BATCH, LR, EVERY = 7, 4, 3, 0.02, 3
@@ -48,7 +49,7 @@ def played(
 
     module = sys.modules["timerl_nb.algorithms.dqn"]  # the package exports a function of this name
     monkeypatch.setattr(module, "Remembered", Told)
-    monkeypatch.setattr(module, "MLP", network)
+    monkeypatch.setattr(q_network, "MLP", network)
     env = trl.env.make("CartPole-v1", autoreset="same_step", max_steps=4)
     how: dict[str, Any] = {"hidden": LAYERS[1:2], "length": LENGTH, "batch": BATCH, "lr": LR}
     ctx = trl.algorithms.dqn(

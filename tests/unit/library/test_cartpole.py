@@ -106,6 +106,15 @@ def test_autoreset_at_the_next_step() -> None:
         assert (np.diff(ends) > 6).all()
 
 
+@pytest.mark.parametrize("modes", [trl.env.AutoresetMode, gymnasium.vector.AutoresetMode])
+def test_modes_have_gymnasiums_names(modes: Any) -> None:
+    names = {"NEXT_STEP": "next_step", "SAME_STEP": "same_step", "DISABLED": None}
+    for name, mode in names.items():
+        env = trl.env.make("CartPole-v1", autoreset=modes[name])
+        assert env.autoreset == mode
+        assert trl.env.make("gym.CartPole-v1", autoreset=name.lower()).autoreset == mode
+
+
 def test_autoreset_at_the_same_step() -> None:
     result = episodes({"B": 4, "T": 40}, autoreset="same_step")
     assert result["alive"].all()
@@ -135,6 +144,7 @@ def test_episodes_of_an_iteration_differ_from_those_of_another() -> None:
     ("options", "message"),
     [
         ({"autoreset": "never"}, "is not a mode"),
+        ({"autoreset": ["next_step"]}, "is not a mode"),
         ({"max_steps": 0}, "at least 1"),
         ({"colour": "red"}, "unexpected keyword argument 'colour'"),
     ],

@@ -97,7 +97,6 @@ def test_continuous_actions() -> None:
         ("gym.NoSuchThing-v0", {}, "NoSuchThing"),
         ("gym.CartPole-v1", {"wings": 2}, "wings"),
         ("gym.CartPole-v1", {"autoreset": "never"}, "is not a mode"),
-        ("gym.Blackjack-v1", {}, "Tuple"),
     ],
 )
 def test_wrong_environments(name: str, options: dict[str, Any], message: str) -> None:

@@ -146,7 +146,7 @@ class Wrong(Counter):
     def seen(self, state: Any) -> Any:
         if self.how == "raises":
             raise ValueError("no such thing")
-        return {"obs": super().seen(state)} if self.how == "tree" else super().seen(state)
+        return super().seen(state)
 
     def after(self, key: Any, state: Any, action: Any) -> Any:
         after, *rest = super().after(key, state, action)
@@ -157,7 +157,6 @@ class Wrong(Counter):
     ("how", "text"),
     [
         ("raises", "ValueError: no such thing"),
-        ("tree", "observations are a dict"),
         ("type", r"told is float32\[\] at first, but int32\[\] after a step"),
     ],
 )

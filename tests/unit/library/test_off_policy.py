@@ -131,6 +131,9 @@ def test_what_is_remembered_is_from_the_window(alpha: float | None) -> None:
     ("name", "options"),
     [
         ("dqn", {"steps": 2, "alpha": 0.6, "scale": (1.0, 0.5, 4.0, 0.5)}),
+        ("dqn", {"duel": True, "hidden": ()}),
+        ("dqn", {"duel": True, "hidden": (4, 3), "double": False}),
+        ("dqn", {"atoms": 5, "support": (0, 9), "duel": True, "steps": 2, "alpha": 0.6}),
         ("ddpg", {"lasting": 0.5, "env": "MountainCarContinuous-v0"}),
         ("td3", {"env": "MountainCarContinuous-v0"}),
         ("sac", {"env": "MountainCarContinuous-v0", "steps": 2}),
@@ -147,6 +150,20 @@ def test_algorithms_are_what_the_reference_says(name: str, options: dict[str, An
     want = Reference(ctx.pdg(), program.bounds, 3)
     assert_same(want.outputs(), result, name)
     assert_same(want.outputs("parameter"), result.parameters, "parameters")
+
+
+def test_replayed_sequences_are_what_the_reference_says() -> None:
+    env = trl.env.make("TMaze", length=1, max_steps=5, autoreset="same_step")
+    small: dict[str, Any] = {"hidden": (3,), "state": 3, "length": 2, "batch": 2, "burn": 2}
+    ctx = trl.algorithms.r2d2(env, **small, steps=3, alpha=0.6, after=1, target_every=2)
+    program = ctx.compile({"B": 2, "I": 4, "T": 3}, XLA)
+    result = program.execute(seed=3, progress=False)
+    want = Reference(ctx.pdg(), program.bounds, 3)
+    assert_same(want.outputs(), result, "r2d2")
+    assert_same(want.outputs("parameter"), result.parameters, "parameters")
+    assert result["loss"][1:].all() and result["episodes"].all()
+    most = max(store.most for store in program.memory.stores.values())
+    assert most == (2 + 1) * 3 + 1, "two sequences, the one before them, and an observation"
 
 
 def test_memory_is_that_of_the_window() -> None:
@@ -190,6 +207,7 @@ def test_dqn_learns_to_balance() -> None:
     ("wrong", "message"),
     [
         (lambda: trl.algorithms.dqn("Pendulum-v1"), "DQN needs discrete actions"),
+        (lambda: trl.algorithms.r2d2("Pendulum-v1"), "R2D2 needs discrete actions"),
         (lambda: trl.algorithms.ddpg("CartPole-v1"), "DDPG needs actions in a Box"),
         (lambda: trl.algorithms.td3("CartPole-v1"), "TD3 needs actions in a Box"),
         (lambda: trl.algorithms.sac("CartPole-v1"), "SAC needs actions in a Box"),
@@ -215,9 +233,13 @@ def test_environments_that_do_not_fit(wrong: Any, message: str) -> None:
             {"gamma": float("nan")},
             "gamma must be a number from 0 to 1, not nan",
         ),
+        (trl.algorithms.dqn, {"atoms": 1}, "atoms must be an integer of at least 2"),
+        (trl.algorithms.dqn, {"atoms": 5, "support": (1, 1)}, "its ends are 1 and 1"),
         (trl.algorithms.ddpg, {"lr": 1e-3}, "lr must be 2 numbers, not 0.001"),
         (trl.algorithms.ddpg, {"noise": (1, -1, 5)}, r"noise\[1\] must be a number of at least 0"),
         (trl.algorithms.ddpg, {"lasting": 2}, "lasting must be a number from 0 to 1"),
+        (trl.algorithms.r2d2, {"after": 0}, "after must be an integer of at least 1"),
+        (trl.algorithms.r2d2, {"eta": 2}, "eta must be a number from 0 to 1"),
         (trl.algorithms.td3, {"target_noise": 0.2}, "target_noise must be 2 numbers"),
         (trl.algorithms.td3, {"delay": 0}, "delay must be an integer"),
         (trl.algorithms.sac, {"target_entropy": "auto"}, "target_entropy must be a number"),

@@ -75,6 +75,25 @@ def test_what_can_be_a_batch_stays() -> None:
     assert "i % 2 == 0, but can be vectorised along i" in why["table"]
 
 
+def test_draws_of_a_restricted_loop_are_restricted() -> None:
+    """A draw could be a batch over all iterations, but its only readers run in every third one."""
+    with trl.Context("i", "u") as ctx:
+        (i, _), (u, _) = ctx.dims
+        w = trl.tensor((), domain=(i,))
+        w[0] = 0.5
+        w[i + 1] = (w * 1.5).sin()
+        q = trl.tensor((), domain=(i, u))
+        q[i, 0] = w
+        q[i, u + 1] = (q * w + trl.random.uniform(domain=(i, u)).named("noise")).tanh()
+        ctx.output("test", q.sum(over=u)[(i + 1) % 3 == 0])
+        ctx.output("w", w)
+    bounds = {"I": 6, "U": 4}
+    program = ctx.compile(bounds, trl.Options(lift=False))
+    draws = [op for op in program.stages["simplify"].artifact if op.kind == "rng"]
+    assert [str(op.where) for op in draws] == ["(i + 1) % 3 == 0"]
+    assert_same(Reference(ctx.pdg(), bounds, seed=2).outputs(), program.execute(seed=2), "run")
+
+
 def test_what_only_a_reader_under_a_condition_needs_runs_with_it() -> None:
     with trl.Context("t") as ctx:
         ((t, _),) = ctx.dims

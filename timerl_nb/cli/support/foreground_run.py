@@ -73,13 +73,16 @@ def attend(asked: RunRequest, program: Program, folder: Path, *, quiet: bool = F
     return 0
 
 
-def go_on(folder: Path, *, quiet: bool = False, iterations: int | None = None) -> int:
+def go_on(
+    folder: Path, *, quiet: bool = False, iterations: int | None = None, more: int | None = None
+) -> int:
     """Continue a run in its folder, and return the exit status.
 
     Args:
         folder: the folder of the run.
         quiet: print only the end of the run.
         iterations: the new total number of iterations; by default that of the request.
+        more: a number of iterations in addition to that of the request.
 
     Raises:
         ExecutionError: the folder contains no run, or its description is damaged.
@@ -87,6 +90,8 @@ def go_on(folder: Path, *, quiet: bool = False, iterations: int | None = None) -
     asked = RunRequest.read_from(folder)
     if iterations is not None:
         asked = asked.with_iterations(iterations)
+    if more is not None:
+        asked = asked.with_more_iterations(more)
     if not quiet:
         print(asked)
         sys.stdout.flush()

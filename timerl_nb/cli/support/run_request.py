@@ -141,8 +141,24 @@ class RunRequest:
             raise OptionError(
                 f"--iterations {count} is not a positive number.", hint="choose a positive number."
             )
-        name = next(name for name in _ITERATIONS if name in self.bounds)
-        return replace(self, bounds={**self.bounds, name: count})
+        return replace(self, bounds={**self.bounds, self._counter: count})
+
+    def with_more_iterations(self, count: int) -> RunRequest:
+        """Return the request with some iterations in addition.
+
+        Raises:
+            OptionError: the number is not positive.
+        """
+        if count < 1:
+            raise OptionError(
+                f"--more {count} is not a positive number.", hint="choose a positive number."
+            )
+        return self.with_iterations(self.bounds[self._counter] + count)
+
+    @property
+    def _counter(self) -> str:
+        """The bound that counts iterations."""
+        return next(name for name in _ITERATIONS if name in self.bounds)
 
     def write_again(self, folder: Path) -> None:
         """Replace the request in the folder of its run."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,8 +23,55 @@ from timerl_nb.runtime.jax_backend import graph_function as graph
 
 # A policy's results for observations, by name: the action and the extras.
 Acted = dict[str, Any]
-# Tensors of a policy in a program, and a function to call after the environment's step.
-Written = tuple[dict[str, RecurrentTensor], Callable[[Any], None]]
+STATE: Final = "state "  # prefix of a policy's state before the step in its results on the host
+
+
+class Written(NamedTuple):
+    """A policy in a program.
+
+    Attributes:
+        made: its results, by name.
+        follow: a function to call after the environment's step.
+        states: its state before each step, by name.
+    """
+
+    made: dict[str, RecurrentTensor]
+    follow: Callable[[Any], None]
+    states: Mapping[str, RecurrentTensor] = MappingProxyType({})
+
+
+class CarriedState:
+    """State of a recurrent policy between steps on the host.
+
+    A step may be repeated after an interrupt, so the state before the last step stays known.
+    """
+
+    def __init__(self) -> None:
+        # step number, state before it, state after it
+        self._last: tuple[int, dict[str, Array], dict[str, Array]] = (-1, {}, {})
+
+    def before(
+        self, number: int, begins: Array, first: Callable[[], Mapping[str, Array]]
+    ) -> dict[str, Array]:
+        """Return the state before a step, by name, [envs, …].
+
+        Args:
+            number: number of the step.
+            begins: whether the step begins an episode, [envs].
+            first: returns the state of one environment at the first step of an episode.
+        """
+        last = self._last
+        state = dict(last[1] if last[0] == number else last[2])
+        if not state or begins.any():
+            for name, x in first().items():
+                whole = np.broadcast_to(x, (len(begins), *np.shape(x)))
+                at = begins.reshape((-1, *(1,) * np.ndim(x)))
+                state[name] = np.where(at, whole, state.get(name, whole))
+        return state
+
+    def store(self, number: int, before: dict[str, Array], after: dict[str, Array]) -> None:
+        """Store the state before and after a step."""
+        self._last = number, before, after
 
 
 @dataclass(frozen=True)
@@ -103,8 +151,17 @@ class Acting(ABC):
 
     @property
     def looks_back(self) -> bool:
-        """Whether the policy reads rewards or flags of the last step."""
+        """Whether the policy has a state, or reads rewards or flags of the last step."""
         return False
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        """Names of the policy's states; empty for a policy without memory."""
+        return ()
+
+    def tree_of(self, states: dict[str, Any]) -> Any:
+        """Return states by name in the structure of the policy's state."""
+        return states
 
     @abstractmethod
     def write_into_program(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
@@ -134,6 +191,10 @@ class Acting(ABC):
     def made_of(self) -> Any:
         """Functions and classes of the policy, for the cache key."""
         return None
+
+    def in_background(self) -> Acting:
+        """Return the policy for another thread; the caller's thread may change the original."""
+        return self
 
     def with_weights(self, values: Any) -> Acting:
         """Return the policy with other initial weights."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, ShapeError
 from timerl_nb.collecting.batch import check_names
 from timerl_nb.collecting.policies.collecting_policy import (
+    STATE,
     Acted,
     Acting,
+    CarriedState,
     OnHost,
     StepFeedback,
     Written,
@@ -27,7 +30,8 @@ from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.inputs.iteration_inputs import given
 from timerl_nb.compiler.language.inputs.jax_functions import jaxed
-from timerl_nb.compiler.language.inputs.tensor_sources import random_bits
+from timerl_nb.compiler.language.inputs.tensor_sources import constant, random_bits, tensor
+from timerl_nb.compiler.language.policy.policy_in_program import carry_state
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.runtime.jax_backend import graph_function as graph
@@ -91,16 +95,67 @@ class TorchModule(HostFunction):
         self.check_weights(values)
         return self
 
-    def check_weights(self, values: Any) -> dict[str, Any]:
-        module: Any = self.function
+    def in_background(self) -> Acting:
         try:
-            module.load_state_dict(values)
-        except (RuntimeError, TypeError, AttributeError) as error:
-            raise ShapeError(
-                f"the weights do not fit the module: {error}",
-                hint="pass a result of its state_dict().",
-            ) from None
+            acting, checked = deepcopy(self.function), deepcopy(self.function)
+        except Exception as error:
+            raise OptionError(
+                f"the module cannot be copied for batches made in the background: {error}",
+                hint="leave out ahead, or pass a module that copy.deepcopy supports.",
+            ) from error
+        return BackgroundModule(_state_of(checked), acting, checked)
+
+    def check_weights(self, values: Any) -> dict[str, Any]:
+        _load_weights(self.function, values)
         return {}
+
+
+@dataclass(frozen=True)
+class BackgroundModule(TorchModule):
+    """Copies of a PyTorch module: one acts in another thread, the other checks new weights.
+
+    Attributes:
+        function: the acting copy.
+        weights: the initial `state_dict()`.
+        checked: the copy that loads new weights in the caller's thread.
+    """
+
+    checked: Any = None
+
+    def on_host(self, seed: int, space: Any) -> OnHost:
+        module: Any = self.function
+        act, loaded = super().on_host(seed, space), self.weights
+
+        def act_with(weights: Mapping[str, Any], *others: Any) -> Acted:
+            nonlocal loaded
+            if weights is not loaded:
+                module.load_state_dict(weights)
+                loaded = weights
+            return act(weights, *others)
+
+        return act_with
+
+    def with_weights(self, values: Any) -> Acting:
+        return replace(self, weights=self.check_weights(values))
+
+    def check_weights(self, values: Any) -> dict[str, Any]:
+        _load_weights(self.checked, values)
+        return _state_of(self.checked)
+
+
+def _load_weights(module: Any, values: Any) -> None:
+    try:
+        module.load_state_dict(values)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise ShapeError(
+            f"the weights do not fit the module: {error}",
+            hint="pass a result of its state_dict().",
+        ) from None
+
+
+def _state_of(module: Any) -> dict[str, Any]:
+    """Return a copy of a module's weights."""
+    return deepcopy(dict(module.state_dict()))
 
 
 @dataclass(frozen=True)
@@ -125,7 +180,7 @@ class JaxFunction(Acting):
             o,
             bits,
         )
-        return made, nothing_follows
+        return Written(made, nothing_follows)
 
     def on_host(self, seed: int, space: Any) -> OnHost:
         rows = self._by_keys(seed)
@@ -155,16 +210,17 @@ class JaxFunction(Acting):
         seen = graph.array_type(observations.shape, NUMPY[observations.dtype])
         words = graph.array_type((2,), np.uint32)
         try:
-            graph.type_of(
-                lambda w, o, k: self._call_function(w, o, graph.key_of(k)),
-                self.weights,
-                seen,
-                words,
-            )
+            self._type_of(seen, words)
         except OptionError:  # an invalid name of an extra
             raise
         except Exception:
             return  # parameters may be set later; other errors are reported at the first action
+
+    def _type_of(self, seen: Any, words: Any) -> Any:
+        """Return the types of the function's results for types of observations and key words."""
+        return graph.type_of(
+            lambda w, o, k: self._call_function(w, o, graph.key_of(k)), self.weights, seen, words
+        )
 
     def check_weights(self, values: Any) -> dict[str, Any]:
         return super().check_weights(graph.leaves(values))
@@ -177,6 +233,111 @@ class JaxFunction(Acting):
     @property
     def made_of(self) -> Any:
         return self.function, self.tree
+
+
+@dataclass(frozen=True)
+class RecurrentJaxFunction(JaxFunction):
+    """Pure JAX function that also takes a state, and returns the next one.
+
+    Attributes:
+        state: arrays of the state at the first step of an episode, by path.
+        state_tree: their pytree.
+    """
+
+    state: Mapping[str, Any] = field(default_factory=dict)
+    state_tree: Any = None
+
+    def write_into_program(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
+        brought = {n: given(n, x.shape, x.dtype, domain=(i,)) for n, x in self.weights.items()}
+        bits = random_bits((2,), domain=o.domain)
+        firsts = {n: constant(x) for n, x in self.state.items()}
+        states = {n: tensor(x.shape, x.dtype, domain=o.domain) for n, x in firsts.items()}
+        made = jaxed(
+            lambda w, s, seen, words: self._call_function(w, (seen, s), graph.key_of(words)),
+            brought,
+            states,
+            o,
+            bits,
+        )
+        afters = {n: made.pop(_AFTER + n) for n in states}
+
+        def follow(step: Any) -> None:
+            for name, x in states.items():
+                carry_state(x, firsts[name], afters[name], time, step)
+
+        return Written(made, follow, states)
+
+    def on_host(self, seed: int, space: Any) -> OnHost:
+        rows, carried = self._by_keys(seed), CarriedState()
+
+        def act(
+            weights: Mapping[str, Any],
+            obs: Array,
+            number: int = 0,
+            came: StepFeedback | None = None,
+        ) -> Acted:
+            begins = (
+                StepFeedback.before_first_step(len(obs)).begins if came is None else came.begins
+            )
+            state = carried.before(number, begins, lambda: self.state)
+            made = {n: np.asarray(x) for n, x in rows(weights, (obs, state), number).items()}
+            carried.store(number, state, {n: made.pop(_AFTER + n) for n in state})
+            return made | {STATE + n: x for n, x in state.items()}
+
+        return act
+
+    @property
+    def looks_back(self) -> bool:
+        return True
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        return tuple(self.state)
+
+    def tree_of(self, states: dict[str, Any]) -> Any:
+        return graph.with_leaves(self.state_tree, states)
+
+    def _call_function(self, weights: Mapping[str, Any], obs: Any, key: Any) -> Acted:
+        obs, state = obs
+        params, state = graph.with_leaves(self.tree, weights), self.tree_of(state)
+        function: Callable[..., Any] = self.function
+        found: Any = function(params, obs, state, key)
+        if not isinstance(found, tuple) or len(found) < 2:
+            raise ShapeError(
+                "the recurrent policy returns no next state.",
+                hint="return the action and the next state; or action, dict of extras and next state.",
+            )
+        *made, after = found
+        acted = parse_policy_result(made[0] if len(made) == 1 else tuple(made))
+        return acted | {_AFTER + n: x for n, x in self._checked_state(after).items()}
+
+    def _checked_state(self, after: Any) -> Mapping[str, Any]:
+        """Return the arrays of a next state in the types of the first one."""
+        found = graph.leaves(after)
+        types = {n: f"{x.dtype}{list(x.shape)}" for n, x in found.items()}
+        wanted = {n: f"{x.dtype}{list(x.shape)}" for n, x in self.state.items()}
+        if types != wanted:
+            raise ShapeError(
+                f"the recurrent policy returns the state {types}, but initial_state is {wanted}.",
+                hint="return a state of equal structure, shapes and element types.",
+            )
+        return found
+
+    def _type_of(self, seen: Any, words: Any) -> Any:
+        return graph.type_of(
+            lambda w, o, s, k: self._call_function(w, (o, s), graph.key_of(k)),
+            self.weights,
+            seen,
+            self.state,
+            words,
+        )
+
+    @property
+    def made_of(self) -> Any:
+        return *super().made_of, self.state_tree
+
+
+_AFTER: Final = "state after "  # prefix of the next state in the results of a function
 
 
 def parse_policy_result(made: Any) -> Acted:
@@ -202,12 +363,27 @@ def parse_policy_result(made: Any) -> Acted:
     )
 
 
-def function_of(policy: Callable[..., Any]) -> Acting:
+def function_of(policy: Callable[..., Any], state: Any = None) -> Acting:
     """Return the policy of a function; its number of arguments decides about the kind.
 
+    Args:
+        policy: the function.
+        state: first state of a recurrent JAX function, a pytree.
+
     Raises:
-        OptionError: the arguments are neither `obs`, nor `params, obs, key`.
+        OptionError: the arguments are neither `obs`, nor `params, obs, key`, nor
+            `params, obs, state, key`; or only one of the last kind and of the state is there.
     """
+    found = _function_of(policy, state)
+    if state is not None and not isinstance(found, RecurrentJaxFunction):
+        raise OptionError(
+            "initial_state is the state of a recurrent JAX function, but the policy is no such function.",
+            hint="pass f(params, obs, state, key), or leave out initial_state.",
+        )
+    return found
+
+
+def _function_of(policy: Callable[..., Any], state: Any) -> Acting:
     if hasattr(policy, "load_state_dict"):
         return TorchModule({}, policy)
     try:
@@ -221,10 +397,19 @@ def function_of(policy: Callable[..., Any]) -> Acting:
     ]
     if len(needed) == 3:
         return JaxFunction({}, policy)
+    if len(needed) == 4:
+        if state is None:
+            raise OptionError(
+                "the recurrent policy function has no first state.",
+                hint="pass initial_state=…, the state of one environment at the start of an episode.",
+            )
+        first = {name: np.asarray(own(x)) for name, x in graph.leaves(state).items()}
+        return RecurrentJaxFunction({}, policy, state=first, state_tree=state)
     if len(needed) == 1 or (not needed and any(p.kind is p.VAR_POSITIONAL for p in takes)):
         return HostFunction({}, policy)
     raise OptionError(
         f"the policy function has the arguments ({', '.join(p.name for p in needed)}).",
-        hint="use f(obs) for a NumPy function of the observations of all environments, or f(params, "
-        "obs, key) for a pure JAX function of one observation.",
+        hint="use f(obs) for a NumPy function of the observations of all environments, f(params, "
+        "obs, key) for a pure JAX function of one observation, or f(params, obs, state, key) for a "
+        "recurrent one.",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,10 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import EnvError, OptionError, TimeRLError
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.policies.collecting_policy import (
+    STATE,
     Acted,
     Acting,
+    CarriedState,
     OnHost,
     StepFeedback,
     Written,
@@ -56,12 +58,12 @@ class Network(Acting):
         given_here = {n: given(n, x.shape, x.dtype, domain=(i,)) for n, x in self.weights.items()}
         given_here |= {n: constant(x) for n, x in self.indices.items()}
         acted = InProgram(self.graph, given_here, o, time)
-        return acted.made, lambda step: acted.goes_on(step, restarts=True)
+        return Written(acted.made, lambda step: acted.goes_on(step, restarts=True), acted.state)
 
     def on_host(self, seed: int, space: Any) -> OnHost:
         found = self.graph
         names = list(found.made)
-        rows = {**found.inputs, **{f"state {n}": s.op_id for n, s in found.state.items()}}
+        rows = {**found.inputs, **{f"{STATE}{n}": s.op_id for n, s in found.state.items()}}
         wanted = [*found.made.values(), *(s.after for s in found.state.values())]
         act_on = rules.by_rows(found.pdg, wanted, rows, found.given)
         firsts = [s.first for s in found.state.values()]
@@ -69,38 +71,44 @@ class Network(Acting):
         draws = np.random.SeedSequence(seed % 2**64).generate_state(1, np.uint64)
         begin, kind = int(draws[0]) + 1, NUMPY[self.dtype]
         self._check_shown()
-        # step number, state before it, state after it: a step may be repeated after an interrupt
-        last: tuple[int, dict[str, Array], dict[str, Array]] = (-1, {}, {})
+        carried = CarriedState()
 
         def act(
             values: Mapping[str, Any], obs: Array, number: int = 0, came: StepFeedback | None = None
         ) -> Acted:
-            nonlocal last
             given_here = {**self.indices, **values}
             xs: dict[str, Any] = {"obs": np.asarray(obs, kind)}
             now = StepFeedback.before_first_step(len(obs)) if came is None else came
             for name, op_id in found.inputs.items():
                 if name != "obs":
-                    shown = getattr(now, name).astype(NUMPY[found.pdg[op_id].dtype])
-                    xs[name] = np.where(now.begins, np.zeros((), shown.dtype), shown)
-            state = dict(last[1] if last[0] == number else last[2])
-            if firsts and (not state or now.begins.any()):
-                first = [np.asarray(x)[0] for x in begin_of(given_here, {}, 0, 1)]
-                for name, x in zip(found.state, first, strict=True):
-                    whole = np.broadcast_to(x, (len(obs), *x.shape))
-                    at = now.begins.reshape((-1, *(1,) * x.ndim))
-                    state[name] = np.where(at, whole, state.get(name, whole))
-            xs |= {f"state {name}": x for name, x in state.items()}
-            made = act_on(given_here, xs, (begin + number) % 2**64, len(obs))
+                    came_in = getattr(now, name).astype(NUMPY[found.pdg[op_id].dtype])
+                    xs[name] = np.where(now.begins, np.zeros((), came_in.dtype), came_in)
+            state: dict[str, Array] = {}
+            if firsts:
+                state = carried.before(
+                    number,
+                    now.begins,
+                    lambda: {
+                        name: np.asarray(x)[0]
+                        for name, x in zip(found.state, begin_of(given_here, {}, 0, 1), strict=True)
+                    },
+                )
+            shown = {f"{STATE}{name}": x for name, x in state.items()}
+            made = act_on(given_here, xs | shown, (begin + number) % 2**64, len(obs))
             arrays = [backend.to_numpy(x) for x in made]
-            last = number, state, dict(zip(found.state, arrays[len(names) :], strict=True))
-            return dict(zip(names, arrays, strict=False))
+            after = dict(zip(found.state, arrays[len(names) :], strict=True))
+            carried.store(number, state, after)
+            return dict(zip(names, arrays, strict=False)) | shown
 
         return act
 
     @property
     def looks_back(self) -> bool:
         return bool(self.graph.state) or bool(set(self.graph.inputs) - {"obs"})
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        return tuple(self.graph.state)
 
     def check_weights(self, values: Any) -> dict[str, Any]:
         if isinstance(values, LearntPolicy):
@@ -143,7 +151,8 @@ def beginning(
         raise found
     reads = {p.name: p.first.read for p in ctx.parameters.values() if p.name in found.weights}
     if isinstance(policy, Slicer):
-        reads |= {name: x.read for name, x in policy.frozen(found).items()}
+        frozen = {name: x.read for name, x in policy.frozen(found).items()}
+        reads |= {name: ctx.statistics.get(x.tensor, x) for name, x in frozen.items()}
     pdg = ctx.snapshot()
     values = Reference(pdg, dict.fromkeys((d.bound for d in pdg.dims), 1), seed)
     begin = dict.fromkeys(pdg.dims.names, 0)

@@ -16,7 +16,9 @@ from timerl_nb.rl.exported_policy import LearntPolicy
 from timerl_nb.rl.policy_networks import DNNBuilder
 
 
-def acting_of(policy: Any, spaces: tuple[Any, Any], seed: int, how: How = "sample") -> Acting:
+def acting_of(
+    policy: Any, spaces: tuple[Any, Any], seed: int, how: How = "sample", state: Any = None
+) -> Acting:
     """Return the policy of a user's argument.
 
     Args:
@@ -24,11 +26,14 @@ def acting_of(policy: Any, spaces: tuple[Any, Any], seed: int, how: How = "sampl
         spaces: observation and action space.
         seed: seed of its random numbers.
         how: "sample", or "explore" for the exploration of the training program.
+        state: first state of a recurrent JAX function.
 
     Raises:
         OptionError: it is not a supported policy.
         EnvError: it has another observation space than the environment.
     """
+    if state is not None:
+        return function_of(policy, state)
     if policy is random:
         return Random({}, spaces[1])
     if isinstance(policy, LearntPolicy):

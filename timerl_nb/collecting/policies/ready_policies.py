@@ -60,7 +60,7 @@ class Random(Acting):
     space: Any
 
     def write_into_program(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
-        return {"action": self._draw_action(o.domain)}, nothing_follows
+        return Written({"action": self._draw_action(o.domain)}, nothing_follows)
 
     def _draw_action(self, over: Domain) -> RecurrentTensor:
         space = self.space

@@ -30,6 +30,7 @@ from timerl_nb.runtime.jax_backend import graph_function as graph
 _FLAGS = ("terminated", "truncated")
 _CARRIED = ("after", "returns", "lengths")
 _NAMED = ("obs", "action", "reward", *_FLAGS, "valid", "last_obs")
+_STATE = "state_"  # prefix of the policy's states, in their order
 _ADDED = "policy_"  # prefix of the policy's outputs, to keep names disjoint
 # read after the batch is returned, when the user may have written into it
 _PRIVATE = ("reward", *_FLAGS)
@@ -47,17 +48,17 @@ def collecting(task: Task, options: Options) -> Program:
     with Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         o = like(sim.obs_space, domain=(b, i, t)).named("obs")
-        acted, follow = task.acting.write_into_program(o, i, ("i", "t"))
-        acted = dict(acted)
+        written = task.acting.write_into_program(o, i, ("i", "t"))
+        acted = dict(written.made)
         action = acted.pop("action").named("action")
         o[b, 0, 0] = sim.reset(domain=(b,))
         step = sim.step(action)
-        follow(step)
+        written.follow(step)
         o[b, i + 1, 0] = step.obs[b, i, T - 1]
         o[b, i, t + 1] = step.obs
 
-        def whole(x: RecurrentTensor) -> RecurrentTensor:
-            y = x[0:B, i, 0:T]
+        def whole(x: RecurrentTensor, end: Any = T) -> RecurrentTensor:
+            y = x[0:B, i, 0:end]
             return y.transpose(1, 0, *range(2, y.rank))
 
         def goes_on(name: str, by: RecurrentTensor) -> RecurrentTensor:
@@ -81,6 +82,8 @@ def collecting(task: Task, options: Options) -> Program:
             ctx.output("valid", whole(broadcast_over(constant(True), o.domain)))
         for name, x in acted.items():
             ctx.output(f"{_ADDED}{name}", whole(broadcast_over(x, o.domain)))
+        for k, x in enumerate(written.states.values()):
+            ctx.output(f"{_STATE}{k}", whole(x, T if task.stores_states else 1))
         ctx.output("last_obs", step.obs[0:B, i, T - 1])
         if not step.endless:
             one = where(step.alive, 1, 0)
@@ -154,7 +157,7 @@ class Turns:
     def counts(self) -> Counts:
         return replace(self._counts(), copies=self._copies)
 
-    def next(self, weights: Weights) -> Batch:
+    def next(self, weights: Weights, version: int = 0) -> Batch:
         if self._is_begun and not self._is_repeatable:
             self._begin_again()
         elif self._is_begun:
@@ -164,7 +167,7 @@ class Turns:
             self._turns.save_operands()
         self._is_begun = True
         made, self._copies = graph.together(next(self._turns))
-        batch = self._batch(made)  # while XLA still computes
+        batch = self._batch(made, version)  # while XLA still computes
         backend.wait(made)
         return batch
 
@@ -181,7 +184,7 @@ class Turns:
         self._lost += 1
         self._turns, self._is_begun = self._start_turns(), False
 
-    def _batch(self, made: dict[str, Any]) -> Batch:
+    def _batch(self, made: dict[str, Any], version: int) -> Batch:
         if "valid" not in made:
             made |= self._copies_of(made)
         extras = {n.removeprefix(_ADDED): x for n, x in made.items() if n.startswith(_ADDED)}
@@ -192,7 +195,11 @@ class Turns:
             made |= {name: backend.copied(self._never) for name in _FLAGS}
         flags = (*ends, self._none)
         ended = Ended(reward, self._valid, flags, returns, lengths, after, is_all=True)
-        return Batch(**{name: made[name] for name in _NAMED}, extras=extras, _ended=ended)
+        named = {name: made[name] for name in _NAMED}
+        acting = self._task.acting
+        states = {name: made[f"{_STATE}{k}"] for k, name in enumerate(acting.state_names)}
+        more = {"states": acting.tree_of(states)} if states else {}
+        return Batch(**named, extras=extras, _ended=ended, **more, policy_version=version)
 
     def _copies_of(self, made: dict[str, Any]) -> dict[str, Any]:
         """Return the copies that a program without XLA does not make itself, by a single call."""

@@ -24,7 +24,12 @@ from timerl_nb.base.errors import EnvError, ExecutionError, ShapeError
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
-from timerl_nb.collecting.policies.collecting_policy import Actions, StepFeedback, check_numbers
+from timerl_nb.collecting.policies.collecting_policy import (
+    STATE,
+    Actions,
+    StepFeedback,
+    check_numbers,
+)
 from timerl_nb.collecting.strategy import (
     APART,
     Counts,
@@ -128,6 +133,7 @@ class _BatchInProgress:
         # unconverted, from the environments
         self.ended, self.cut = np.empty((2, steps, envs), np.bool_)
         self.extras: dict[str, Array] = {}
+        self.states: dict[str, Array] = {}
         self.last: dict[int, Array] = {}
         self.at: tuple[int, Any, Any] = (0, None, None)
         self.whole: tuple[Batch, _Carried] | None = None
@@ -158,7 +164,7 @@ class HostTurns:
         self.counts = Counts(0, None, 0)
         self.speed: float | None = None
 
-    def next(self, weights: Weights) -> Batch:
+    def next(self, weights: Weights, version: int = 0) -> Batch:
         carried, part = self._now
         if part is not None and part.at[2] is _UNKNOWN:
             carried, part = self._begin_again(carried, part)
@@ -174,7 +180,7 @@ class HostTurns:
             self._now = carried, part
         if part.whole is None:
             self._complete(part, weights, carried)
-            part.whole = self._batch(part, carried)
+            part.whole = self._batch(part, carried, version)
         return part.whole[0]
 
     @property
@@ -223,6 +229,8 @@ class HostTurns:
                 self._allowed.check(made[None], t)
             action[t] = made
             if len(acted) > 1 or extras:
+                if looks_back:
+                    self._write_states(part.states, acted, t)
                 self._write_extras(extras, acted, t)
             if stepped is None:
                 try:
@@ -310,7 +318,9 @@ class HostTurns:
 
     def _write_extras(self, extras: dict[str, Array], acted: dict[str, Any], t: int) -> None:
         """Write the extras of the policy at a step."""
-        added = {name: x for name, x in acted.items() if name != "action"}
+        added = {
+            name: x for name, x in acted.items() if name != "action" and not name.startswith(STATE)
+        }
         if t == 0:
             for name, x in added.items():
                 one = numbers_of(f"the policy's {name}", x)
@@ -326,6 +336,15 @@ class HostTurns:
                     hint="return extras with environments as the first dimension.",
                 )
             extras[name][t] = convert_array(f"the policy's {name}", one, extras[name].dtype)
+
+    def _write_states(self, states: dict[str, Array], acted: dict[str, Any], t: int) -> None:
+        """Write the policy's state before a step."""
+        count = self._steps if self._task.stores_states else 1
+        for name in self._task.acting.state_names if t < count else ():
+            x = acted[STATE + name]
+            if t == 0:
+                states[name] = memory((count, *x.shape), x.dtype)
+            states[name][t] = x
 
     def _environment_error(self, error: Exception, done: int, t: int, action: Any) -> Exception:
         """Return an error with the failed environment, its seed and step."""
@@ -348,7 +367,9 @@ class HostTurns:
             hint="fix the environment and create a new collector. Collected batches stay valid.",
         )
 
-    def _batch(self, part: _BatchInProgress, before: _Carried) -> tuple[Batch, _Carried]:
+    def _batch(
+        self, part: _BatchInProgress, before: _Carried, version: int
+    ) -> tuple[Batch, _Carried]:
         steps, at_once = self._steps, self._stepping.restarts_at_once
         obs, reward, over = part.obs, part.reward, before.over
         valid, terminated, truncated = (memory(reward.shape, np.bool_) for _ in "vtt")
@@ -389,7 +410,10 @@ class HostTurns:
         )
         flags = {"terminated": terminated, "truncated": truncated, "valid": valid}
         own = {"obs": obs[:steps], "action": part.action, "reward": reward, "last_obs": obs[steps]}
-        return Batch(**own, **flags, extras=part.extras, _ended=whole), carried
+        states = self._task.acting.tree_of(part.states) if part.states else {}
+        more = {"extras": part.extras, "states": states, "policy_version": version}
+        made = Batch(**own, **flags, **more, _ended=whole)
+        return made, carried
 
     def close(self) -> None:
         self._stepping.close()

@@ -21,6 +21,8 @@ class Native(HostWay):
             return NOT_THERE
         if task.gym.spec.vector_entry_point is None:
             return f"{task.gym.spec.id} has no vector implementation"
+        if task.gym.spec.additional_wrappers:
+            return f"{task.gym.spec.id} has wrappers"
         return None
 
     def make_stepping(self, task: Task, seed: int) -> Stepping:

@@ -15,7 +15,7 @@ from timerl_nb.base.errors import is_user_call, warn
 from timerl_nb.compiler.isl.operation_limit import TooMuchWork, at_most
 from timerl_nb.compiler.isl.sets_and_relations import Set
 from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
-from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, Entry, Lin
+from timerl_nb.compiler.symbolic.index_expressions import FALSE, TRUE, Cond, Entry, Lin
 
 _EXACT = 2.0**53  # float64 represents all integers up to here
 _OPERATIONS = 100_000  # limit of isl operations per check
@@ -75,6 +75,15 @@ def never(dims: Dims, domain: Domain, cond: Cond, what: str) -> None:
         warn(
             f"{what} {cond} never holds.",
             hint="check the comparison: t runs from 0 to T - 1.",
+        )
+
+
+def unreachable(name: str, cond: Cond) -> None:
+    """Warn about a branch whose points are all defined by branches with precedence."""
+    if cond is FALSE:
+        warn(
+            f"this branch of {name} defines no point: other branches define all of its points.",
+            hint="remove it, or write trl.first_match and assign it before them.",
         )
 
 

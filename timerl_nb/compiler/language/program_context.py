@@ -43,12 +43,22 @@ from timerl_nb.compiler.ir.random_bits import stream_words
 from timerl_nb.compiler.ir.shapes import Size, TensorType, same_size
 from timerl_nb.compiler.ir.type_rules import TypeRuleError
 from timerl_nb.compiler.language.argument_checks import checked_name
+from timerl_nb.compiler.language.indexing.branch_precedence import Branch, Branches
 from timerl_nb.compiler.language.indexing.conditional_domains import subsets_of
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.indexing.size_equality import difference
+from timerl_nb.compiler.language.lint import unreachable
 from timerl_nb.compiler.language.policy.environment_and_action_record import Actor, Draw, Played
 from timerl_nb.compiler.symbolic.dimensions import Dim, Dims, Domain
-from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, all_of, lin, negate, sym
+from timerl_nb.compiler.symbolic.index_expressions import (
+    FALSE,
+    TRUE,
+    Cond,
+    all_of,
+    lin,
+    negate,
+    sym,
+)
 
 _OF_FILES: Final = "__metadata__"
 _CURRENT: ContextVar[Context | None] = ContextVar("timerl_context", default=None)
@@ -113,6 +123,7 @@ class Context:
         self._region: tuple[str, ...] = ()
         self._gradient_of: Origin | None = None  # line of the operation under differentiation
         self._traversed: dict[int, Origin] = {}
+        self._assigned: dict[int, Branches] = {}  # assignments to open merges
         self.outputs: dict[str, Origin] = {}
         self._tokens: list[Any] = []
         self._orders: list[Order] = []
@@ -123,6 +134,9 @@ class Context:
         self.policies: list[Actor] = []  # candidates for the exported policy
         self.environments: list[Any] = []  # environments that have been reset
         self.played: list[Played] = []  # one entry per step of an environment
+        # running statistics: their initial values, and tensors that a policy replaces by them
+        self.statistics: dict[Tensor, Read] = {}
+        self.same_statistic: dict[Tensor, Read] = {}
         self.draws: dict[Tensor, Draw] = {}  # draws from distributions by drawn tensor
         self.critics: dict[
             Tensor, Callable[[], Any]
@@ -419,6 +433,45 @@ class Context:
             inputs=(*op.inputs, read), attrs=replace(op.attrs, lines=lines)
         )
 
+    def assign_branch(self, merge_id: int, branch: Branch) -> None:
+        """Add a branch to an open merge; branches with precedence keep their points.
+
+        Raises:
+            BranchError: a gradient has already been taken through the merge.
+        """
+        before = self._branches(merge_id)
+        self.add_branch(merge_id, branch.read)
+        self._resolve(merge_id, before.with_branch(branch))
+        if branch.read.cond is not FALSE:
+            op = self._ops[merge_id]
+            unreachable(op.label or "this tensor", op.inputs[-1].cond)
+
+    def prefer_first_match(self, merge_id: int) -> None:
+        """Let each branch of an open merge take precedence over all later ones.
+
+        Raises:
+            BranchError: a gradient has already been taken through the merge.
+        """
+        op = self._ops[merge_id]
+        if merge_id in self._traversed:
+            raise BranchError(
+                f"trl.first_match of {op.label or 'this tensor'} comes after a gradient was taken through it.",
+                others={"the gradient was taken at": self._traversed[merge_id]},
+                hint="call trl.first_match where the tensor is created.",
+            )
+        self._resolve(merge_id, replace(self._branches(merge_id), first_match=True))
+
+    def _branches(self, merge_id: int) -> Branches:
+        found = self._assigned.get(merge_id, Branches())
+        more = self._ops[merge_id].inputs[len(found.all) :]  # added by the library
+        return replace(found, all=(*found.all, *map(Branch, more)))
+
+    def _resolve(self, merge_id: int, branches: Branches) -> None:
+        op = self._ops[merge_id]
+        reads = branches.resolve(self.space, op.domain, op.label or "a tensor")
+        self._assigned[merge_id] = branches
+        self._ops[merge_id] = op.with_(inputs=reads)
+
     def set_branches(self, merge_id: int, reads: Sequence[Read]) -> None:
         """Replace all branches of a merge."""
         lines = (user_origin(),) * len(reads)
@@ -445,22 +498,26 @@ class Context:
     def attempt(self) -> Iterator[None]:
         """Undo the operations of the block if it raises."""
         kept = dict(self._ops), dict(self._traversed), list(self._late), dict(self.rules)
+        assigned = dict(self._assigned)
         try:
             yield
         except Exception:
             self._ops, self._traversed, self._late, self.rules = kept
+            self._assigned = assigned
             raise
 
     @contextmanager
     def discard_operations(self) -> Iterator[None]:
         """Discard the operations of the block, which only describe the program."""
         kept, before = dict(self._ops), (dict(self.draws), dict(self.critics))
+        assigned = dict(self._assigned)
         token = _CURRENT.set(self)
         try:
             yield
         finally:
             _CURRENT.reset(token)
             self._ops, (self.draws, self.critics) = kept, before
+            self._assigned = assigned
 
     @contextmanager
     def drawing(self) -> Iterator[Callable[[Read, Callable[[frozenset[int]], Draw]], None]]:
@@ -561,13 +618,13 @@ class Context:
         Raises:
             BoundsError: an operation depends on the end of the unbounded dimension.
         """
-        kept = dict(self._ops)
+        kept, assigned = dict(self._ops), dict(self._assigned)
         try:
             for late in (*self._late, *more):
                 late()
             found = self.snapshot()
         finally:
-            self._ops = kept
+            self._ops, self._assigned = kept, assigned
         return restrict_to_needed(found if endless is None else without_end(found, endless))
 
 

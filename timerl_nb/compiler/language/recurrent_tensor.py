@@ -76,7 +76,7 @@ from timerl_nb.compiler.language.indexing.index_parsing import (
     as_lin,
     parse,
 )
-from timerl_nb.compiler.language.indexing.left_hand_side_branches import branch_read
+from timerl_nb.compiler.language.indexing.left_hand_side_branches import assigned_branch
 from timerl_nb.compiler.language.lint import (
     fewer,
     never,
@@ -393,7 +393,12 @@ class RecurrentTensor(Past, Rearranged, Fixed):
             return self
         return elementwise("copy", [self])
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def _open_merge(self) -> Op:
+        """Return the operation of a tensor that accepts branches.
+
+        Raises:
+            BranchError: the tensor is not defined by branches, or is a parameter.
+        """
         op = self.op
         if op.kind != "merge" or self.read != at_own_point(op.id, op.outputs[0]):
             raise BranchError(
@@ -406,6 +411,10 @@ class RecurrentTensor(Past, Rearranged, Fixed):
                 "a parameter changes through its update only.",
                 hint="use an optimiser, or p.update(next_value).",
             )
+        return op
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        op = self._open_merge()
         branch, against = _unify_sizes(operand(self.ctx, value, like=self.dtype), self.shape)
         if branch.dtype != self.dtype or not same_shape(branch.shape, self.shape):
             raise ShapeError(
@@ -415,7 +424,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
                 hint="make the branch's shape and dtype those of the tensor."
                 + _scalar_branch_hint(branch.shape, self.shape),
             )
-        self.ctx.add_branch(op.id, branch_read(self, key, branch))
+        self.ctx.assign_branch(op.id, assigned_branch(self, key, branch))
 
     # --- arithmetic --------------------------------------------------------------------------
 

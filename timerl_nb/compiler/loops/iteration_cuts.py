@@ -95,6 +95,18 @@ class Cuts:
             turns -= count
         return None
 
+    @property
+    def last_extendable_turn(self) -> int:
+        """The last number of iterations after which a run of more iterations has the same state.
+
+        It is within the longest loop, before its last iteration. 0 if there is none.
+        """
+        if self.why_none:
+            return 0
+        counts = [count_of(self._loop(part)) for part in self._loops]
+        longest = counts.index(max(counts))
+        return max(0, sum(counts[: longest + 1]) - 1)
+
     def turns(self, cut: Cut) -> int | None:
         """Return the number of iterations before a cut; None for an impossible cut."""
         before = [count_of(self._loop(part)) for part in self._loops if part < cut.part]

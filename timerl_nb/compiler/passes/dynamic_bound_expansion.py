@@ -177,7 +177,11 @@ class _Work:
 
     def _check_total(self, op: Op) -> None:
         """Refuse operations that combine a total over all iterations with one iteration's length."""
-        if not any(self._is_total(r, set()) for r in op.inputs) and not self._counts(op):
+        gained = frozenset(self.over) - set(op.domain)
+        counts = any(
+            self._counts(one) for one in (op, *(self.edit.ops[r.source] for r in op.inputs))
+        )
+        if not counts and not any(self._is_total(r, gained, set()) for r in op.inputs):
             return
         over, name = ", ".join(self.over), self.dim.bound
         every = over if len(self.over) == 1 else f"({over})"
@@ -188,18 +192,24 @@ class _Work:
             f"x.mean(over={self.dim.name}).mean(over={every}); let parameters vary over {over}.",
         )
 
-    def _is_total(self, read: Read, seen: set[int]) -> bool:
+    def _is_total(self, read: Read, gained: frozenset[str], seen: set[int]) -> bool:
+        """Whether a value is reduced over one of the dimensions `gained`, in the reader's iteration."""
         entries = self._entries(read)
-        if any(isinstance(e, Slice) for d, e in entries.items() if d in self.over):
+        if any(isinstance(e, Slice) for d, e in entries.items() if d in gained):
             return True
+        if any(e is not sym(d) for d, e in entries.items() if d in self.over and d not in gained):
+            return False  # another iteration's total, such as a parameter's update
         source = self.edit.ops[read.source]
-        if source.id in seen or set(self.over) & set(source.domain):
+        if source.id in seen or gained <= set(source.domain):
             return False
         seen.add(source.id)
-        return self._counts(source) or any(self._is_total(r, seen) for r in source.inputs)
+        return any(self._is_total(r, gained, seen) for r in source.inputs)
 
     def _counts(self, op: Op) -> bool:
-        """Whether an operation is the number of iterations, or is computed from it."""
+        """Whether an operation is the number of iterations.
+
+        Gradients of a mean over iterations and steps divide by both numbers, and do not contain the total.
+        """
         sizes = {self.edit.dims[d].bound for d in self.over}
         return isinstance(op.attrs, ValueAttrs) and bool(op.attrs.expr.symbols & sizes)
 

@@ -168,7 +168,7 @@ class Keeper:
         elsewhere = checkpoint is not None and _path("checkpoint", checkpoint) != source.path
         if not elsewhere:
             self._held.enter(source)
-        manifest, arrays = source.read()
+        manifest, arrays = source.read(self._extendable(source.manifest()))
         self._check_program(source.path, manifest)
         if seed not in (0, manifest.seed):
             raise OptionError(
@@ -190,6 +190,12 @@ class Keeper:
         now = {name: int(bound) for name, bound in self._bounds.items()}
         saving = Saving(folder, replace(manifest, bounds=now), often, self._cuts)
         return KeptRun(manifest.seed, gone_on, saving, manifest.run)
+
+    def _extendable(self, manifest: Manifest) -> Manifest:
+        """Return the manifest of the state to continue from, an earlier one under other bounds."""
+        bounds = {name: int(bound) for name, bound in self._bounds.items()}
+        earlier = None if dict(manifest.bounds) == bounds else manifest.earlier
+        return manifest if earlier is None else earlier
 
     def _enter_empty_folder(self, checkpoint: Any) -> RunFolder:
         """Lock a folder without a run."""
@@ -244,7 +250,10 @@ class Keeper:
         raise ExecutionError(
             f"the run in {path / MANIFEST} is {what}.",
             origin=origin,
-            hint="compile the program of that run, or start this one in another folder.",
+            hint="compile the program of that run, or start this one in another folder."
+            if origin is None
+            else "write the length of the schedule as a number instead of the bound, or start a new run with "
+            "the weights of the old one: dnn.load(result.parameters).",
         )
 
     def _check_generator(self, path: Path, manifest: Manifest) -> None:
@@ -270,7 +279,7 @@ class Keeper:
             return "only the number of iterations of the outermost loop may change", None
         (name,) = names
         if manifest.cut is None:
-            return "it has finished, and the state of its last iteration is not saved", None
+            return "it has finished, and no state before its last iteration was saved", None
         if self._bounds[name] <= manifest.turn:
             return f"it has done {format_count(manifest.turn, 'iteration')}", None
         for op in self._pdg:

@@ -64,20 +64,25 @@ class Saving:
         self.turn = manifest.turn
         self._saved = manifest.turn, time.monotonic()
         self._run: RunProtocol | None = None
+        self._extendable = cuts.last_extendable_turn
 
     def attach(self, run: RunProtocol) -> None:
         """Set the run to save."""
         self._run = run
 
     def on_turn(self, count: int = 1) -> None:
-        """Count completed iterations, and save if the interval is over."""
+        """Count completed iterations, and save if the interval is over.
+
+        The last state that a run of more iterations can continue from is always saved.
+        """
         self.turn += count
         turn, then = self._saved
         now = time.monotonic()
         if now < then:  # the clock was set back, so the elapsed time is unknown
             self._saved = turn, now
         done = (self.turn - turn) if self._every.turns else now - then
-        if done >= (self._every.turns or self._every.seconds):
+        is_last = self.turn <= self._extendable < self.turn + count
+        if is_last or done >= (self._every.turns or self._every.seconds):
             cut = self._cuts.cut_after(self.turn)
             if cut is not None:
                 self._save(cut)
@@ -106,6 +111,11 @@ class Saving:
         names = self._cuts.plan.names
         lines = {names[tensor]: self._cuts.plan.origin(tensor).text for tensor in state.values}
         about = replace(self._manifest, turn=self.turn, cut=cut, lines=lines)
+        before = self._manifest
+        if self.turn <= self._extendable:
+            about = replace(about, extendable=None)
+        elif before.state and before.turn <= self._extendable:
+            about = replace(about, extendable=before.extendable_part)
         self._manifest = self._folder.write(about, state.arrays(names))
         self._saved = self.turn, time.monotonic()
 

@@ -1,13 +1,15 @@
-"""Buffered writers: a writer belongs to one thread, collects rows and inserts them in groups."""
+"""Buffered writers: a writer belongs to one thread or process, collects rows and inserts them in groups."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ExecutionError
 
 Entries = dict[str, Array]
 
@@ -15,12 +17,15 @@ Entries = dict[str, Array]
 class Actor:
     """Writer of one thread into a buffer, made by `Replay.actor`.
 
+    A pickled writer, such as an argument of a spawned process, is a new writer into the same buffer.
+
     A writer copies staged rows, so the caller can reuse its arrays after each call.
 
     Args:
         entries: a function that converts rows to complete entries; it may return the caller's own arrays.
         insert: a function that writes entries into the buffer and copies them.
         stage: the number of entries per insertion.
+        reduce: a function that returns what pickles the writer.
     """
 
     def __init__(
@@ -28,8 +33,10 @@ class Actor:
         entries: Callable[[Any], Entries],
         insert: Callable[[Mapping[str, Array]], int],
         stage: int,
+        reduce: Callable[[], tuple[Any, ...]],
     ) -> None:
         self._entries, self._insert, self._stage = entries, insert, stage
+        self._reduce, self._process = reduce, os.getpid()
         self._staged: list[Entries] = []
 
     @property
@@ -43,6 +50,7 @@ class Actor:
         Raises:
             ShapeError: the rows do not match the fields; staged entries remain.
         """
+        self._check_process()
         made = self._entries(rows)
         if (
             not self._staged and _count(made) >= self._stage
@@ -57,6 +65,7 @@ class Actor:
 
     def stage(self, rows: Any) -> None:
         """Stage rows without inserting any; `take_staged` or `flush` empties the stage."""
+        self._check_process()
         self._stage_entries(self._entries(rows))
 
     def _stage_entries(self, entries: Mapping[str, Array]) -> None:
@@ -72,8 +81,24 @@ class Actor:
 
     def flush(self) -> int:
         """Insert the staged entries, and return their number."""
+        self._check_process()
         entries = self.take_staged()
         return self._insert(entries) if entries else 0
+
+    def _check_process(self) -> None:
+        """Check that this process made the writer: a forked process has a copy of the buffer.
+
+        Raises:
+            ExecutionError: the writer was made before a fork.
+        """
+        if os.getpid() != self._process:
+            raise ExecutionError(
+                "the writer belongs to the parent process; rows of a forked process would be lost.",
+                hint='start the process with multiprocessing.get_context("spawn"), with the writer as an argument.',
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reduce()
 
     def __enter__(self) -> Self:
         return self

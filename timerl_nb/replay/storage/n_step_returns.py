@@ -19,6 +19,26 @@ LATER = (
 _ENDS = ("terminated", "truncated")
 
 
+def check_env_count(count: int, before: int) -> None:
+    """Check that a step has the rows of all environments.
+
+    Raises:
+        ShapeError: the number of environments changed.
+    """
+    if count != before:
+        raise ShapeError(
+            f"rows of {count} environments follow rows of {before} environments.",
+            hint="pass one row per environment in every step: n-step returns, sequences and episodes need all of them.",
+        )
+
+
+def ends_of(rows: Mapping[str, Array], envs: int) -> tuple[Array, Array]:
+    """Return which environments have made a step, and whose episodes have ended with it, bool[envs] each."""
+    valid = np.asarray(rows.get("valid", np.ones(envs, bool)))
+    ends = [np.asarray(rows[n]) for n in _ENDS if n in rows]
+    return valid, valid & np.logical_or.reduce([np.zeros(envs, bool), *ends])
+
+
 class Steps:
     """Incomplete n-step returns, per environment.
 
@@ -53,6 +73,11 @@ class Steps:
         return list(self._fields)
 
     @property
+    def fields(self) -> dict[str, Field]:
+        """The fields of an entry."""
+        return {**self._fields, "discount": Field((), self._fields["reward"].dtype)}
+
+    @property
     def envs(self) -> int:
         return len(self._length)
 
@@ -69,18 +94,13 @@ class Steps:
         envs = len(next(iter(rows.values())))
         if not self.envs:
             self._begin(envs)
-        if envs != self.envs:
-            raise ShapeError(
-                f"rows of {envs} environments follow rows of {self.envs} environments.",
-                hint="pass one row per environment in every step: n-step returns need all of them.",
-            )
-        valid = np.asarray(rows.get("valid", np.ones(envs, bool)))
+        check_env_count(envs, self.envs)
+        valid, ends = ends_of(rows, envs)
         stepped = np.flatnonzero(valid)
         at = ((self._head + self._length) % self.count)[stepped]
         for name in self._fields:
             self._held[name][stepped, at] = rows[name][stepped]
         self._length[stepped] += 1
-        ends = valid & np.logical_or.reduce([rows[n] for n in _ENDS if n in rows])
         made = [self._oldest(np.flatnonzero(ends | (self._length == self.count)))]
         while len(left := np.flatnonzero(ends & (self._length > 0))):
             made.append(self._oldest(left))

@@ -10,9 +10,10 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, ShapeError
 from timerl_nb.compiler.ir.shapes import dtype_name
-from timerl_nb.compiler.language.argument_checks import integer, number
+from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.inputs.user_defined_functions import Resource, udf
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.replay.storage.rate_limits import Beta, check_beta
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.ring_rows import fields_of
 from timerl_nb.replay.storage.sample import Sample, Ticket
@@ -32,7 +33,7 @@ class InProgram:
             of 0.
 
     Raises:
-        OptionError: `seed` is passed, or another option is invalid.
+        OptionError: `seed` or `limiter` is passed, or another option is invalid.
 
     Example:
         >>> memory = trl.replay.InProgram(100, {"x": ((), "f32")})
@@ -55,6 +56,11 @@ class InProgram:
             raise OptionError(
                 "InProgram() takes no seed: it uses the seed of the run.",
                 hint="pass the seed to program.execute(seed=…).",
+            )
+        if options.get("limiter") is not None:
+            raise OptionError(
+                "InProgram() takes no limiter: a program inserts and draws in the order of its lines.",
+                hint="choose how many rows each iteration inserts and draws.",
             )
         like = Replay(1, fields, **options)  # reports errors in the arguments before the run
         self._fields, self._given = like.fields, list(fields_of(fields))
@@ -88,7 +94,7 @@ class InProgram:
 
         udf(insert, *(rows[n] for n in names), out=[], resource=self._resource, name="insert")
 
-    def sample(self, count: int, beta: float = 0.4, *, domain: Sequence[Any] = ()) -> Sample:
+    def sample(self, count: int, beta: Beta = 0.4, *, domain: Sequence[Any] = ()) -> Sample:
         """Draw rows at every point of some dimensions.
 
         Weights are 0 while the buffer has fewer than `least` rows.
@@ -100,7 +106,7 @@ class InProgram:
         Returns:
             A sample of recurrent tensors. `index` is i32, `probability` f32, and `ticket` u32[count, 2].
         """
-        many, by = integer("the number of entries", count, least=1), number("beta", beta, least=0)
+        many, by = integer("the number of entries", count, least=1), check_beta(beta)
         fields, least = self._fields, self._least
 
         def sample(held: _RunBuffer, at: object) -> tuple[Array, ...]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from threading import RLock
+from threading import Condition, RLock
 from typing import Any, Literal
 
 import numpy as np
@@ -16,26 +17,34 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array, convert_array, indices
 from timerl_nb.base.atomic_files import user_path, write_whole
 from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError, explain_os_errors, one_of
+from timerl_nb.base.stable_identity import identity
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.compiler.ir.shapes import dtype_name
 from timerl_nb.compiler.language.argument_checks import integer, number
-from timerl_nb.compiler.language.foreign_names import explain_call_errors, missing
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors, missing
 from timerl_nb.replay.prioritization.priorities import Proportional, importance_weights
 from timerl_nb.replay.prioritization.sum_tree import SumTree
 from timerl_nb.replay.prioritization.tree_engine import c_extension
 from timerl_nb.replay.storage.buffer_writer import Actor
+from timerl_nb.replay.storage.frame_rows import FrameRows, leading_axes
+from timerl_nb.replay.storage.hindsight import EpisodeAssembly, Hindsight
 from timerl_nb.replay.storage.n_step_returns import Steps
+from timerl_nb.replay.storage.process_writers import WriterServer, connect
+from timerl_nb.replay.storage.rate_limits import Beta, SampleToInsertRatio, beta_at
 from timerl_nb.replay.storage.ring_rows import Field, Rows, fields_of
 from timerl_nb.replay.storage.sample import Epoch, Sample, Ticket
+from timerl_nb.replay.storage.sequences import SequenceAssembly, Sequences
 from timerl_nb.runtime.state.checkpoint_reader import load_with_metadata
 from timerl_nb.runtime.state.checkpoint_writer import safetensors_of
 
+Assembly = Steps | SequenceAssembly | EpisodeAssembly
 _WEIGHTS = ("buffer", "batch")
 _F64 = np.dtype(np.float64)
 _FORMAT = "timerl-nb replay 1"
 _RESERVED = {
     "valid": "the buffer skips rows with a false `valid`",
     "discount": "`Replay(n_step=…)` stores the discount factor of the bootstrap value under this name",
+    "batch_position": "`trl.replay.train` adds the position of a row in its batch under this name",
 }
 
 
@@ -57,7 +66,14 @@ class Replay:
             the n steps, and an added field `discount` holds the factor of the bootstrap value. A return ends
             early at the end of an episode. Rewards of integer or boolean type are stored as float32.
         gamma: the discount factor per step.
-        seed: the seed of sampling.
+        sequence: `trl.replay.Sequences(…)` makes each entry a sequence of steps, for recurrent policies.
+        hindsight: `trl.replay.Hindsight(…)` adds rows with goals that an episode reached.
+        frames: fields whose arrays are stored once if several rows have them, with the number of frames along
+            their first axis: `{"obs": 4, "next_obs": 4}` for stacks of four images, 1 for arrays without
+            stacked frames. Saves memory for large observations.
+        limiter: `trl.replay.SampleToInsertRatio(…)` lets insertions and draws of different threads wait for
+            each other. None for no limit.
+        seed: the seed of sampling, and of the goals of `hindsight`.
         fanout, engine: options of the sum tree, see `trl.replay.SumTree`.
         above: size in bytes above which the rows are stored in memory-mapped files.
         folder: the folder of these files. Only one buffer at a time can use a folder. By default the files
@@ -89,6 +105,10 @@ class Replay:
         weights: Literal["buffer", "batch"] = "buffer",
         n_step: int = 1,
         gamma: float = 0.99,
+        sequence: Sequences | None = None,
+        hindsight: Hindsight | None = None,
+        frames: Mapping[str, int] | None = None,
+        limiter: SampleToInsertRatio | None = None,
         seed: int = 0,
         fanout: int = 8,
         engine: str | None = None,
@@ -112,24 +132,63 @@ class Replay:
         if count > 1 and "reward" in known and known["reward"].dtype.kind in "biu":
             # n-step returns of integer rewards have fractions
             known["reward"] = Field(known["reward"].shape, np.dtype(np.float32))
-        self._steps = Steps(known, count, by) if count > 1 else None
+        self._step_fields = dict(known)
+        self._steps: Assembly | None = Steps(known, count, by) if count > 1 else None
+        if sequence is not None:
+            expect_type(
+                sequence, Sequences, "a description of sequences", "trl.replay.Sequences(…)."
+            )
+            self._steps = SequenceAssembly(known, sequence)
+        if hindsight is not None:
+            expect_type(
+                hindsight, Hindsight, "a description of hindsight", "trl.replay.Hindsight(…)."
+            )
+            self._steps = EpisodeAssembly(known, hindsight, integer("the seed", seed))
+        if (count > 1) + (sequence is not None) + (hindsight is not None) > 1:
+            raise OptionError(
+                "a buffer combines steps in one way: by n_step, sequence or hindsight.",
+                hint="omit the others. Compute n-step returns of sequences from their rewards.",
+            )
         if self._steps is not None:
-            known["discount"] = Field((), known["reward"].dtype)
+            known = self._steps.fields
         above = integer("above", above, least=0)
         self._extension = c_extension() if engine in (None, "c") else None
-        self._rows = Rows(self.capacity, known, folder, above, self._extension)
+        if frames is None:
+            self._rows = Rows(self.capacity, known, folder, above, self._extension)
+        else:
+            lead = leading_axes(frames, self._step_fields, known)
+            self._rows = FrameRows(self.capacity, known, lead, folder, above, self._extension)
         self.priority = priority
         self._tree = None if priority is None else SumTree(self.capacity, fanout, engine=engine)
         self._by_batch = weights == "batch"
         self._random = np.random.default_rng(integer("the seed", seed) % 2**64)
         # arguments of a copy; a copy does not share the folder
-        self._arguments = {"n_step": count, "gamma": by, "weights": weights, "above": above}
+        self._arguments: dict[str, Any] = {
+            "n_step": count,
+            "gamma": by,
+            "weights": weights,
+            "above": above,
+            "sequence": sequence,
+            "hindsight": hindsight,
+            "frames": None if frames is None else dict(frames),
+            "limiter": limiter,
+            "seed": seed,
+        }
         self._name = secrets.token_hex(8)
         self._epochs: tuple[Epoch, ...] = (Epoch(self._name, 0),)
         self._lock = RLock()
+        self._changed = Condition(self._lock)
+        self._server: WriterServer | None = None
+        if limiter is not None:
+            expect_type(
+                limiter, SampleToInsertRatio, "a limiter", "trl.replay.SampleToInsertRatio(…)."
+            )
+        self.limiter = limiter
         self._claimed_by: tuple[int, object] | None = None  # process id and training run
         self.inserted = 0
         self.dropped = 0
+        self.sampled = 0
+        self._draws = 0
         self._greatest = 1.0
         self._first_of = np.nan, 0.0  # the greatest error and its priority
 
@@ -174,10 +233,11 @@ class Replay:
                 greatest error so far. Not available with n-step returns.
 
         Returns:
-            The number of inserted rows. With n-step returns, the number of returns completed by these steps.
+            The number of inserted rows. With n-step returns, sequences or hindsight, the number of entries
+            completed by these steps.
 
         Raises:
-            OptionError: `errors` are passed to a buffer of n-step returns.
+            OptionError: `errors` are passed to a buffer of n-step returns, sequences or episodes.
             ShapeError: an array does not match the fields; nothing is written.
 
         Example:
@@ -189,15 +249,19 @@ class Replay:
         """
         if self._steps is not None and errors is not None:
             raise OptionError(
-                "insert() takes no errors in a buffer of n-step returns.",
-                hint="omit errors: a new return gets the greatest error so far.",
+                "insert() takes no errors in a buffer of n-step returns, sequences or episodes.",
+                hint="omit errors: a new entry gets the greatest error so far.",
             )
         with self._lock:
+            self._wait("insert")
             count = -1 if self._steps or errors is not None else self._insert_plain(rows)
             return count if count >= 0 else self._insert(self._entries(rows, self._steps), errors)
 
     def actor(self, stage: int = 1) -> Actor:
-        """Return a writer for one thread, which inserts rows in groups.
+        """Return a writer for one thread or process, which inserts rows in groups.
+
+        An argument of a spawned process becomes a writer of that process. It sends its rows to this process,
+        and waits until they are inserted. If it dies, its staged rows are lost.
 
         Each writer has its own incomplete n-step returns, so several threads can write without mixing their
         environments.
@@ -218,10 +282,18 @@ class Replay:
         """
         steps = None if self._steps is None else self._steps.empty_copy()
         least = integer("stage", stage, least=1)
-        return Actor(lambda rows: self._entries(rows, steps), self.insert_entries, least)
+        return _make_writer(self, steps, self._insert_in_turn, least, self._address)
+
+    def _address(self) -> Any:
+        """Return the address of this buffer for writers in other processes."""
+        with self._lock:
+            if self._server is None:
+                self._server = WriterServer(weakref.WeakMethod(self._insert_in_turn))
+                weakref.finalize(self, self._server.close)
+        return self._server.address
 
     def insert_entries(self, entries: Mapping[str, Array]) -> int:
-        """Insert rows that writers have staged.
+        """Insert rows that writers have staged. The limiter of a buffer does not delay this call.
 
         Args:
             entries: the result of `take_staged()` of a writer: an array [count, …] per field, including
@@ -237,12 +309,22 @@ class Replay:
             >>> buffer.insert_entries(writer.take_staged())
             3
         """
-        if not self._rows.plain(entries):
-            entries = _flat(self._rows.convert_rows(entries, list(self.fields)), list(self.fields))
         with self._lock:
+            return self._insert(self._checked(entries))
+
+    def _checked(self, entries: Mapping[str, Array]) -> Mapping[str, Array]:
+        if self._rows.plain(entries):
+            return entries
+        return _flat(self._rows.convert_rows(entries, list(self.fields)), list(self.fields))
+
+    def _insert_in_turn(self, entries: Mapping[str, Array]) -> int:
+        """Insert entries of a writer, after waiting for the limiter."""
+        entries = self._checked(entries)
+        with self._lock:
+            self._wait("insert")
             return self._insert(entries)
 
-    def _entries(self, rows: Mapping[str, Any] | Batch, steps: Steps | None) -> dict[str, Array]:
+    def _entries(self, rows: Mapping[str, Any] | Batch, steps: Assembly | None) -> dict[str, Array]:
         """Convert rows to complete entries, [count, …] per field.
 
         Raises:
@@ -258,7 +340,7 @@ class Replay:
             )
         names = list(self.fields) if steps is None else list(steps.names)
         flags = [n for n in ("truncated", "valid") if n in given and n not in names]
-        found = self._rows.convert_rows(given, [*names, *flags])
+        found = self._rows.convert_rows(given, [*names, *flags], self._step_fields)
         unknown = [n for n in given if n not in found and not isinstance(rows, Batch)]
         if unknown:
             raise ShapeError(
@@ -279,7 +361,7 @@ class Replay:
         tree = None if self._tree is None else self._tree.arguments
         start = self.inserted % self.capacity
         count = self._rows.insert_plain(start, rows, self._initial_priority, tree)
-        self.inserted += max(count, 0)
+        self._count(max(count, 0), 0)
         return count
 
     def _insert(self, rows: Mapping[str, Array], errors: Any = None) -> int:
@@ -296,8 +378,47 @@ class Replay:
             self._tree.insert(start, priorities)  # raises before anything has changed
             self._greatest = max(self._greatest, greatest)
         self._rows.write(start, rows)
-        self.inserted += count
+        self._count(count, 0)
         return count
+
+    # --- the limiter -----------------------------------------------------------------------------
+
+    @property
+    def can_insert(self) -> bool:
+        """Whether the limiter allows an insertion now."""
+        return self.limiter is None or self.limiter.can_insert(self.inserted, self.sampled)
+
+    @property
+    def can_sample(self) -> bool:
+        """Whether the limiter allows a draw now; True for an empty buffer without one."""
+        return self.limiter is None or self.limiter.can_sample(self.inserted, self.sampled)
+
+    def _count(self, inserted: int, sampled: int) -> None:
+        """Add to the numbers of inserted and drawn rows."""
+        self.inserted += inserted
+        self.sampled += sampled
+        if self.limiter is not None:
+            self._changed.notify_all()
+
+    def _wait(self, action: Literal["insert", "sample"]) -> None:
+        """Wait until the limiter allows an action. The caller holds the lock.
+
+        Raises:
+            ExecutionError: the time limit has passed.
+        """
+        limiter = self.limiter
+        if limiter is None:
+            return
+        allowed = getattr(limiter, f"can_{action}")
+        if not self._changed.wait_for(
+            lambda: allowed(self.inserted, self.sampled), limiter.timeout
+        ):
+            other = "sample" if action == "insert" else "insert"
+            raise ExecutionError(
+                f"{action} has waited {limiter.timeout:g} s for the limiter, after {self.inserted:,} inserted "
+                f"and {self.sampled:,} drawn rows.",
+                hint=f"call {other} in another thread, or choose a larger error= or timeout= of the limiter.",
+            )
 
     def _first_priorities(self, count: int, errors: Any) -> tuple[Array, float]:
         """Return the priorities of new rows, and the greatest of their errors."""
@@ -364,13 +485,14 @@ class Replay:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def sample(self, count: int, beta: float = 0.4) -> Sample:
+    def sample(self, count: int, beta: Beta = 0.4) -> Sample:
         """Draw rows with replacement.
 
         Args:
             count: the number of rows.
             beta: the exponent of the importance-sampling weights: 1 corrects the bias of prioritised sampling
-                completely, 0 not at all.
+                completely, 0 not at all. Or a function of the number of earlier draws of this buffer, such as
+                `trl.replay.LinearSchedule()`.
 
         Returns:
             Copies of the rows with indices, weights, probabilities, and a ticket for `update`.
@@ -390,7 +512,7 @@ class Replay:
             ticket = Ticket(self._name, serial, self._epochs)
             return Sample(self._rows.gather(index), index, weight, chance, ticket)
 
-    def sample_in_parts(self, count: int, beta: float = 0.4, *, chunks: int) -> Iterator[Sample]:
+    def sample_in_parts(self, count: int, beta: Beta = 0.4, *, chunks: int) -> Iterator[Sample]:
         """Draw the same rows as `sample`, as an iterator over parts.
 
         The rows of a part are copied when the iterator reaches it, so a learner can start with the first
@@ -427,12 +549,19 @@ class Replay:
 
         return (gather_part(a, b) for a, b in pairwise(ends) if a < b)
 
-    def _draw(self, count: int, beta: float) -> tuple[Array, Array, Array, Array]:
+    def _draw(self, count: int, beta: Beta) -> tuple[Array, Array, Array, Array]:
         """Draw rows: return their indices, weights, probabilities and serial numbers."""
-        count, size = integer("the number of entries", count, least=1), len(self)
-        beta = number("beta", beta, least=0)
+        count = integer("the number of entries", count, least=1)
+        self._wait("sample")
+        size, beta = len(self), beta_at(beta, self._draws)
         if not size:
             raise ExecutionError("the buffer is empty.", hint="insert rows first.")
+        drawn = self._draw_rows(count, size, beta)
+        self._draws += 1
+        self._count(0, count)
+        return drawn
+
+    def _draw_rows(self, count: int, size: int, beta: float) -> tuple[Array, Array, Array, Array]:
         if self._tree is None:
             index = self._random.integers(size, size=count)
             return (
@@ -649,7 +778,7 @@ class Replay:
     def _content(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return views of all arrays and a description. The caller holds the lock."""
         size = len(self)
-        arrays = {f"row {n}": x for n, x in self._rows.first_rows(size).items()}
+        arrays = self._rows.saved(size)
         if self._tree is not None:
             arrays["priority"] = self._tree.priorities[:size]
         if self._steps is not None:
@@ -661,6 +790,8 @@ class Replay:
             "options": self._options,
             "inserted": self.inserted,
             "dropped": self.dropped,
+            "sampled": self.sampled,
+            "draws": self._draws,
             "greatest": self._greatest.hex(),
             "random": self._random.bit_generator.state,
         }
@@ -668,13 +799,15 @@ class Replay:
     @property
     def _options(self) -> dict[str, Any]:
         """The options that determine the meaning of stored rows and priorities."""
-        priority, steps = self.priority, self._steps
+        priority, steps, given = self.priority, self._steps, self._arguments
+        more = {n: given[n] for n in ("sequence", "hindsight", "frames") if given[n] is not None}
         return {
             "alpha": None if priority is None else priority.alpha,
             "eps": None if priority is None else priority.eps,
             "weights": "batch" if self._by_batch else "buffer",
-            "n_step": 1 if steps is None else steps.count,
-            "gamma": None if steps is None else steps.gamma,
+            "n_step": steps.count if isinstance(steps, Steps) else 1,
+            "gamma": steps.gamma if isinstance(steps, Steps) else None,
+            **{n: identity(x) for n, x in more.items()},
         }
 
     def _take_over(self, arrays: Mapping[str, Array], text: Any, where: str) -> None:
@@ -695,8 +828,10 @@ class Replay:
                 tree.check(values)
             if steps is not None:
                 steps.restore(arrays)
+            self._rows.check_saved(arrays)
             greatest, epochs = float.fromhex(about["greatest"]), self._epochs_after(about)
             dropped, name = int(about["dropped"]), str(about["name"])
+            sampled, draws = int(about.get("sampled", 0)), int(about.get("draws", 0))
             random.state = about["random"]
         except (KeyError, TypeError, ValueError, ShapeError) as error:
             why = error.what if isinstance(error, ShapeError) else f"{error}."
@@ -704,13 +839,15 @@ class Replay:
                 f"{where} is damaged: {why}", hint="load another one. Nothing has changed."
             ) from None
         with self._lock:
-            self._rows.write(0, rows)
+            self._rows.load(arrays)
             if tree is not None:
                 tree.insert(0, values)
             self._steps = steps
             self.inserted, self.dropped = about["inserted"], dropped
             self._name, self._epochs, self._greatest = name, epochs, greatest
             self._random.bit_generator.state = random.state
+            self.sampled, self._draws = sampled, draws
+            self._count(0, 0)
 
     def _check_alike(
         self, arrays: Mapping[str, Array], about: Mapping[str, Any], where: str
@@ -726,7 +863,7 @@ class Replay:
             options = dict(own)
             if ("priority" in arrays) != (self._tree is not None):
                 options["alpha"] = "none" if self._tree is not None else "some"
-            if self._steps is not None:
+            if isinstance(self._steps, Steps):
                 options["n_step"] = self._steps.held_in(arrays)
         fields = {
             n: Field(x.shape[1:], x.dtype) for n, x in _arrays_with_prefix(arrays, "row ").items()
@@ -735,7 +872,7 @@ class Replay:
             {"capacity": capacity, **{f"field {n}": str(x) for n, x in some.items()}, **rest}
             for capacity, some, rest in (
                 (about["capacity"], fields, options),
-                (self.capacity, self.fields, own),
+                (self.capacity, self._rows.stored_fields, own),
             )
         )
         differs = [n for n in there | here if there.get(n) != here.get(n)]
@@ -768,13 +905,45 @@ class Replay:
             arguments["fanout"] = self._tree.fanout
             if self._tree.engine == "numpy":  # Numba may be missing on the machine that unpickles
                 arguments["engine"] = "numpy"
-        names = self.fields if self._steps is None else self._steps.names
-        fields = {n: (self.fields[n].shape, dtype_name(self.fields[n].dtype)) for n in names}
+        fields = {n: (f.shape, dtype_name(f.dtype)) for n, f in self._step_fields.items()}
         return _restore_replay, (self.capacity, fields, arguments, self.state())
 
     def __repr__(self) -> str:
         how = "all alike" if self.priority is None else repr(self.priority)
         return f"Replay({len(self):,} of {self.capacity:,} rows: {', '.join(self.fields)}; {how})"
+
+
+def _make_writer(
+    buffer: Replay,
+    steps: Assembly | None,
+    insert: Callable[[Mapping[str, Array]], int],
+    stage: int,
+    address: Callable[[], Any],
+) -> Actor:
+    """Return a writer.
+
+    Args:
+        buffer: the buffer, or in another process an empty one with the same fields and options.
+        steps: the writer's incomplete entries.
+        insert: a function that inserts entries, possibly in another process.
+        address: a function that returns the address of the buffer for other processes.
+    """
+
+    def reduce() -> tuple[Any, ...]:
+        fields = {n: (f.shape, dtype_name(f.dtype)) for n, f in buffer._step_fields.items()}
+        options = {n: buffer._arguments[n] for n in ("n_step", "gamma", "sequence", "hindsight")}
+        empty = None if steps is None else steps.empty_copy()
+        return _connect_writer, (address(), fields, options, empty, stage)
+
+    return Actor(lambda rows: buffer._entries(rows, steps), insert, stage, reduce)
+
+
+def _connect_writer(
+    address: Any, fields: Any, options: Any, steps: Assembly | None, stage: int
+) -> Actor:
+    """Return a writer into a buffer of another process."""
+    format_only = Replay(1, fields, **options)
+    return _make_writer(format_only, steps, connect(address), stage, lambda: address)
 
 
 def _restore_replay(

@@ -69,6 +69,7 @@ class Rows:
         folder: the folder of the files, locked while the rows exist. By default a temporary folder.
         above: size in bytes above which the rows are in files.
         extension: the C extension of the buffer, or None.
+        expected: the expected size in bytes of data beside the rows.
 
     Raises:
         ExecutionError: other rows are in the folder, or the folder is not writable.
@@ -81,18 +82,21 @@ class Rows:
         folder: str | os.PathLike[str] | None,
         above: int,
         extension: Any = None,
+        expected: int = 0,
     ) -> None:
         self._extension = extension
         self.capacity, self.fields = capacity, dict(fields)
-        self.nbytes = capacity * sum(f.nbytes for f in fields.values())
+        self.stored_fields = self.fields  # a subclass may store rows in another form
+        self._files: list[str] = []
         place = None
         self._lock: IO[bytes] | None = None  # lock of the folder; closed in a forked process
-        if self.nbytes > above:
+        if self._row_bytes + expected > above:
             place = user_path(tempfile.mkdtemp(prefix="replay-") if folder is None else folder)
             if folder is None:
                 weakref.finalize(self, _remove, place, os.getpid())
             self._lock = _lock_folder(place)
             weakref.finalize(self, self._lock.close)
+        self._place = place
         small = [n for n, f in fields.items() if place is None and 0 < f.nbytes <= _SMALL]
         small.sort(key=lambda n: -fields[n].dtype.itemsize)  # padding at the end only
         # a field's name need not be a valid name in a record
@@ -100,20 +104,32 @@ class Rows:
         self._records = np.zeros(capacity if small else 0, np.dtype(layout, align=True))
         self._names = {n: str(k) for k, n in enumerate(small)}
         self._arrays = {
-            n: self._records[self._names[n]] if n in small else self._allocate_field(n, f, place)
+            n: self._records[self._names[n]]
+            if n in small
+            else self._allocate(n, (capacity, *f.shape), f.dtype)
             for n, f in self.fields.items()
         }
 
-    def _allocate_field(self, name: str, field: Field, place: Path | None) -> Array:
-        shape = (self.capacity, *field.shape)
-        if place is None:
-            return np.zeros(shape, field.dtype)
+    @property
+    def nbytes(self) -> int:
+        """The size of a full buffer's rows in bytes."""
+        return self._row_bytes
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.capacity * sum(f.nbytes for f in self.stored_fields.values())
+
+    def _allocate(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return an array of zeros, in a file if the rows are in files."""
+        if self._place is None:
+            return np.zeros(shape, dtype)
         try:
             # a field's name need not be a valid file name
-            path = place / f"{list(self.fields).index(name)}.rows"
-            return np.asarray(np.memmap(path, field.dtype, "w+", shape=shape))
+            path = self._place / f"{len(self._files)}.rows"
+            self._files.append(name)
+            return np.asarray(np.memmap(path, dtype, "w+", shape=shape))
         except OSError as error:
-            raise _unwritable(place, error) from None
+            raise _unwritable(self._place, error) from None
 
     def _check_process(self) -> None:
         """Check that this process created the files: writes of a forked process would change the parent's rows.
@@ -142,17 +158,24 @@ class Rows:
             counts.add(count)
         return len(counts) == 1
 
-    def convert_rows(self, rows: Mapping[str, Any], names: Any) -> dict[str, Array]:
+    def convert_rows(
+        self, rows: Mapping[str, Any], names: Any, fields: Mapping[str, Field] | None = None
+    ) -> dict[str, Array]:
         """Convert rows to arrays [steps, count, …] of the fields' types.
+
+        Args:
+            names: the names of the required fields.
+            fields: the fields; by default those of an entry.
 
         Raises:
             ShapeError: a field is missing, or its shape, type or count differs.
         """
+        fields = self.fields if fields is None else fields
         wrong = [f"{n} is missing" for n in names if n not in rows]
         found: dict[str, Array] = {}
         ahead: dict[str, tuple[int, ...]] = {}
         for name in (n for n in names if n in rows):
-            field = self.fields.get(name, _FLAG)
+            field = fields.get(name, FLAG)
             x = numbers_of(name, rows[name])
             lead = x.ndim - len(field.shape)
             if lead not in (1, 2) or x.shape[lead:] != field.shape:
@@ -212,7 +235,7 @@ class Rows:
         self._check_process()
         if self._extension is not None:
             count = len(index)
-            found = {n: np.empty((count, *f.shape), f.dtype) for n, f in self.fields.items()}
+            found = {n: np.empty((count, *f.shape), f.dtype) for n, f in self.stored_fields.items()}
             self._extension.gather(self._arrays, index, found)
             return found
         records = self._records.take(index) if self._names else self._records
@@ -225,6 +248,21 @@ class Rows:
         """Return views of the first rows."""
         self._check_process()
         return {name: x[:count] for name, x in self._arrays.items()}
+
+    def saved(self, count: int) -> dict[str, Array]:
+        """Return the first rows as arrays for `load`; they may be views."""
+        return {f"row {n}": x for n, x in self.first_rows(count).items()}
+
+    def check_saved(self, arrays: Mapping[str, Array]) -> None:
+        """Check the arrays of `saved`, except for the shapes and types of rows.
+
+        Raises:
+            KeyError, ValueError: they are damaged.
+        """
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Write the rows returned by `saved`, from slot 0 on."""
+        Rows.write(self, 0, {n: arrays[f"row {n}"] for n in self.fields})
 
 
 def _lock_folder(place: Path) -> IO[bytes]:
@@ -260,4 +298,4 @@ def _remove(place: Path, process: int) -> None:
 
 _SMALL: Final = 256  # bytes
 _LOCK: Final = "rows.lock"
-_FLAG = Field((), np.dtype(np.bool_))
+FLAG: Final = Field((), np.dtype(np.bool_))

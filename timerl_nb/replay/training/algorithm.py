@@ -60,7 +60,9 @@ class Algorithm(Protocol):
 
         Args:
             state: the state of learning.
-            rows: arrays [count, …] by field; with n-step returns also `discount`.
+            rows: arrays [count, …] by field; with n-step returns also `discount`. `train` adds
+                `batch_position`, the position of each row in the batch, i32[count]. Random draws that depend on
+                it, not on the index in the part, are the same for every division of the batch.
             weight: the weight of each row, f32[count]; 0 for padding.
 
         Returns:
@@ -86,8 +88,18 @@ def check_algorithm(algorithm: Any) -> Algorithm:
     Raises:
         CallError: a method or attribute is missing.
     """
-    how = "trl.replay.Dqn(), or an object with all members of trl.replay.Algorithm."
+    how = "trl.replay.Dqn(), Ddpg(), Td3() or Sac(), or an object with all members of trl.replay.Algorithm."
     return expect_type(algorithm, Algorithm, "an algorithm that learns from a buffer", how)
+
+
+def with_positions(rows: Mapping[str, Array], count: int, first: int) -> dict[str, Array]:
+    """Return rows with their positions in the batch.
+
+    Args:
+        count: the number of rows.
+        first: the position of the first row.
+    """
+    return {**rows, "batch_position": np.arange(first, first + count, dtype=np.int32)}
 
 
 def parts(

@@ -12,13 +12,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from timerl_nb.base.errors import EnvError, OptionError, one_of
+from timerl_nb.base.errors import EnvError
 from timerl_nb.collecting.collection_task import resolve_environment, spaces
 from timerl_nb.compiler.language.argument_checks import number, numbers
 from timerl_nb.env.spaces import Discrete
-
-_ACTIVATIONS: Mapping[str, Any] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
-_ADAM = (0.9, 0.999, 1e-8)
+from timerl_nb.replay.training.dense_networks import (
+    adam_step,
+    apply_network,
+    check_activation,
+    draw_network,
+    select,
+    zeros_of,
+)
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,7 @@ class Dqn:
     def __post_init__(self) -> None:
         number("gamma", self.gamma, least=0, most=1)
         numbers("epsilon", self.epsilon, (0, 1), (0, 1), (1, inf))
-        if not isinstance(self.activation, str) or self.activation not in _ACTIVATIONS:
-            raise OptionError(
-                f"activation={self.activation!r} is not supported.",
-                hint=one_of(str(self.activation), [*_ACTIVATIONS]),
-            )
+        check_activation(self.activation)
         if not isinstance(self._spaces[1], Discrete):
             raise EnvError(
                 f"DQN needs discrete actions, but {self.env!r} has the action space {self._spaces[1]}.",
@@ -90,19 +91,11 @@ class Dqn:
         }
 
     def begin(self, seed: int) -> Any:
-        """Return He-initialised weights, with the last layer scaled by 0.01, and zero Adam moments.
-
-        NumPy draws the weights: JAX would compile a program for each shape.
-        """
+        """Return He-initialised weights, with the last layer scaled by 0.01, and zero Adam moments."""
         seen, acts = self._spaces
-        widths = [prod(seen.shape), *self.hidden, acts.n]
         random = np.random.default_rng(seed % 2**64)
-        weights: list[dict[str, Any]] = []
-        for n, m in zip(widths, widths[1:], strict=False):
-            drawn = random.standard_normal((n, m), np.float32) * np.float32((2 / n) ** 0.5)
-            weights.append({"weight": jnp.asarray(drawn), "bias": jnp.asarray(np.zeros(m, "f4"))})
-        weights[-1]["weight"] = weights[-1]["weight"] * np.float32(0.01)
-        nothing = jax.tree.map(jnp.zeros_like, weights)
+        weights = draw_network(random, [prod(seen.shape), *self.hidden, acts.n])
+        nothing = zeros_of(weights)
         return {
             "weights": weights,
             "target": weights,
@@ -120,8 +113,12 @@ class Dqn:
     def act(self, params: Any, obs: Any, key: Any) -> Any:
         drawn, which = jax.random.split(key)
         any_action = jax.random.randint(which, (), 0, self._spaces[1].n, jnp.int32)
-        best = self._values(params["weights"], obs).argmax().astype(jnp.int32)
+        best = self.act_greedily(params, obs, key)
         return jnp.where(jax.random.uniform(drawn) < params["epsilon"], any_action, best)
+
+    def act_greedily(self, params: Any, obs: Any, key: Any) -> Any:
+        """Return the action of the greatest value, without exploration, for `trl.collect`."""
+        return self._values(params["weights"], obs).argmax().astype(jnp.int32)
 
     @partial(jax.jit, static_argnums=0)
     def gradient(self, state: Any, rows: Mapping[str, Any], weight: Any) -> tuple[Any, Any, Any]:
@@ -144,24 +141,13 @@ class Dqn:
 
     @partial(jax.jit, static_argnums=0)
     def step(self, state: Any, gradient: Any, count: Any) -> Any:
-        a, b, eps = _ADAM
         t = state["count"] + 1
-        g = jax.tree.map(lambda x: x / count, gradient)
-        mean = jax.tree.map(lambda m, x: a * m + (1 - a) * x, state["mean"], g)
-        square = jax.tree.map(lambda v, x: b * v + (1 - b) * x**2, state["square"], g)
-
-        def update_weight(w: Any, m: Any, v: Any) -> Any:
-            return w - self.lr * (m / (1 - a**t)) / (jnp.sqrt(v / (1 - b**t)) + eps)
-
-        weights = jax.tree.map(update_weight, state["weights"], mean, square)
-        is_due = t % self.target_every == 0
-        target = jax.tree.map(lambda x, y: jnp.where(is_due, x, y), weights, state["target"])
+        mean_gradient = jax.tree.map(lambda x: x / count, gradient)
+        moments = state["mean"], state["square"]
+        weights, mean, square = adam_step(state["weights"], mean_gradient, *moments, t, self.lr)
+        target = select(t % self.target_every == 0, weights, state["target"])
         return {"weights": weights, "target": target, "mean": mean, "square": square, "count": t}
 
     def _values(self, weights: Any, obs: Any) -> Any:
         """Return the value of each action, [actions]."""
-        x = jnp.ravel(obs).astype(jnp.float32)
-        *inner, last = weights
-        for layer in inner:
-            x = _ACTIVATIONS[self.activation](x @ layer["weight"] + layer["bias"])
-        return x @ last["weight"] + last["bias"]
+        return apply_network(weights, jnp.ravel(obs).astype(jnp.float32), self.activation)

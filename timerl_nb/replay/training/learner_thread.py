@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.replay.training.algorithm import Algorithm, parts, whole
+from timerl_nb.replay.training.algorithm import Algorithm, parts, whole, with_positions
 from timerl_nb.replay.training.bounded_channel import Channel
 from timerl_nb.replay.training.thread_allocation import Allocation
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
@@ -105,6 +105,7 @@ class Learner:
                 rows, weight = coming.take()
                 if left == batch:
                     begun = perf_counter()
+                rows = with_positions(rows, len(weight), batch - left)
                 left -= len(weight)
                 part = division.of_part(len(weight))
                 each = [part.batch - part.rows, *(n for n in part.rows_per_trainer if n)]

@@ -23,6 +23,7 @@ from timerl_nb.execution.control.thread_lifecycle import Course
 from timerl_nb.execution.results.result_dataframe import Along
 from timerl_nb.execution.results.run_result import Result, RunMemory
 from timerl_nb.replay.storage.buffer_writer import concatenate_entries
+from timerl_nb.replay.storage.rate_limits import Beta
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.sample import Ticket
 from timerl_nb.replay.training.actor_threads import Actors
@@ -48,7 +49,7 @@ class TrainingRequest:
     turns: int | None
     mode: Mode
     batch: int
-    beta: float
+    beta: Beta
     chunks: int
     blocks: int
     least: int
@@ -166,7 +167,8 @@ class TrainingCourse(Course):
     def _turn(self, turn: int) -> None:
         asked, exact = self._asked, self._asked.mode == "exact"
         due: list[int] = []
-        if exact:
+        has_room = self._has_room
+        if exact and has_room:
             weights, count = self.slots.read(), len(self._groups)
             due = [(turn * asked.blocks + k) % count for k in range(asked.blocks)]
             for number in due:
@@ -174,15 +176,17 @@ class TrainingCourse(Course):
         begun = time.perf_counter()
         ticket, step = self._begin_step()
         sampled = time.perf_counter()
-        if sum(len(_first(block.entries)) for block in self._staged) >= asked.stage:
+        if self._staged_rows >= asked.stage and self._can_insert:
             self._insert()
         inserted = time.perf_counter()
         if exact:
             came = sorted((self._actors.take() for _ in due), key=lambda one: due.index(one.group))
-        else:
+        elif has_room:
             came = self._actors.available(asked.blocks) or (
                 [self._actors.take()] if step is None else []
             )
+        else:
+            came = []
         blocks = [one for one in came if isinstance(one, ActedSteps)]
         for one in came:
             self._looked_at(one)
@@ -196,9 +200,23 @@ class TrainingCourse(Course):
         self._curves.add(turn, steps, said)
         self._save_if_due(turn + 1)
 
+    @property
+    def _staged_rows(self) -> int:
+        return sum(len(_first(block.entries)) for block in self._staged)
+
+    @property
+    def _can_insert(self) -> bool:
+        """Whether the buffer's limiter allows an insertion. Both actions never wait for each other."""
+        return len(self._buffer) < self._asked.least or self._buffer.can_insert
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether this turn takes blocks: not while staged rows wait for the limiter."""
+        return self._staged_rows < self._asked.stage or self._can_insert
+
     def _begin_step(self) -> tuple[Ticket | None, LearningStep | None]:
         asked = self._asked
-        if len(self._buffer) < asked.least:
+        if len(self._buffer) < asked.least or not self._buffer.can_sample:
             return None, None
         drawn = self._buffer.sample_in_parts(asked.batch, asked.beta, chunks=asked.chunks)
         step = self._learner.start(self.learnt, self.allocation)

@@ -10,9 +10,10 @@ from typing import Any
 from timerl_nb.base.errors import OptionError, one_of, warn
 from timerl_nb.base.lru_cache import Lru
 from timerl_nb.base.machine_model import cores
+from timerl_nb.base.stable_identity import identity
 from timerl_nb.collecting.collection_task import resolve_environment
 from timerl_nb.collecting.collector import Collector, collect
-from timerl_nb.compiler.language.argument_checks import integer, number, seed_of
+from timerl_nb.compiler.language.argument_checks import integer, seed_of
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.language.foreign_names import explain_call_errors as as_asked
 from timerl_nb.env.envpool import PoolEnvironment
@@ -20,6 +21,7 @@ from timerl_nb.env.gymnasium import GymEnvironment
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.replay.prioritization.priorities import Proportional
+from timerl_nb.replay.storage.rate_limits import Beta, check_beta
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.ring_rows import Field, fields_of
 from timerl_nb.replay.training.algorithm import Algorithm, check_algorithm
@@ -107,7 +109,7 @@ def train(
     turns: int | None = None,
     buffer: Replay | None = None,
     batch: int = 64,
-    beta: float = 0.4,
+    beta: Beta = 0.4,
     chunks: int = 1,
     groups: int | None = None,
     envs: int = 8,
@@ -136,7 +138,8 @@ def train(
             turn, so results are bitwise equal for any number of threads.
         turns: the number of turns; None to train until `stop`. A turn is a learning step, once the buffer has
             `least` rows.
-        buffer: by default 100,000 rows of the algorithm's fields with proportional priorities.
+        buffer: by default 100,000 rows of the algorithm's fields with proportional priorities. With a
+            `limiter`, a turn draws no batch, or takes no blocks, while the limiter forbids it.
         batch, beta: as in `Replay.sample`.
         chunks: the number of parts in which a batch is gathered; the learner starts with the first part. The
             number changes the rounding of the gradients.
@@ -219,6 +222,8 @@ def train(
         held = expect_type(buffer, Replay, "a replay buffer", "trl.Replay(…), or None.")
         _check_rows(held, fields_of(algorithm.fields))
     first = integer("least", least, least=1)
+    if held.limiter is not None:
+        first = max(first, held.limiter.least)
     if first > held.capacity:
         raise OptionError(
             f"the buffer's capacity of {held.capacity:,} rows is below least={first:,}, so learning never starts.",
@@ -228,7 +233,7 @@ def train(
         turns=None if turns is None else integer("turns", turns, least=1),
         mode=mode,
         batch=size,
-        beta=number("beta", beta, least=0),
+        beta=check_beta(beta),
         chunks=min(integer("chunks", chunks, least=1), size),
         blocks=each,
         least=first,
@@ -241,7 +246,7 @@ def train(
     # a run resumes with another number of turns and, in mode "free", of groups
     apart = ("turns",) if exact else ("turns", "groups")
     plain = {**vars(wanted), "groups": count, "envs": envs, "steps": steps}
-    asked = {n: x for n, x in plain.items() if n not in apart}
+    asked = {n: identity(x) if callable(x) else x for n, x in plain.items() if n not in apart}
     kept = None if folder is None else KeptTraining(folder, asked, algorithm)
     course: TrainingCourse | None = None
     claim = object()

@@ -92,14 +92,17 @@ def by_keys(
 ) -> Callable[[int], Callable[[Weights, Any, int], dict[str, JaxArray]]]:
     """Map a function of weights, a row and a key over rows, with a different key for each row.
 
+    A row is an array or a tree of arrays.
+
     Returns a function of a seed, which returns a function of weights, rows and the number of the call.
     The keys depend only on the seed and this number. One compilation serves all seeds.
     """
 
     @jax.jit
     @backend.as_jax_promotes
-    def rows(values: Weights, x: JaxArray, key: JaxArray, call: JaxArray) -> dict[str, JaxArray]:
-        keys = jax.random.split(jax.random.fold_in(key, call), x.shape[0])
+    def rows(values: Weights, x: Any, key: JaxArray, call: JaxArray) -> dict[str, JaxArray]:
+        count = jax.tree_util.tree_leaves(x)[0].shape[0]
+        keys = jax.random.split(jax.random.fold_in(key, call), count)
         return jax.vmap(function, in_axes=(None, 0, 0))(values, x, keys)
 
     def seeded(seed: int) -> Callable[[Weights, Any, int], dict[str, JaxArray]]:
@@ -158,6 +161,11 @@ def with_leaves(tree: Any, arrays: Mapping[str, Any]) -> Any:
     return jax.tree_util.tree_map_with_path(
         lambda path, x: arrays[_place(path)] if _is_array(x) else x, tree
     )
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return a tree with a function of each leaf."""
+    return jax.tree_util.tree_map(function, tree)
 
 
 def sum_trees(trees: Sequence[Any]) -> Any:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -41,6 +41,8 @@ VERSION: Final = 1
 LOCK: Final = "lock"
 _STATE: Final = "state-{}.safetensors"
 _IS_STATE: Final = re.compile(r"state-[\w-]+\.safetensors", re.ASCII)  # no path separators
+# fields of a manifest that differ from one state of a run to the next
+_OF_STATE: Final = frozenset({"turn", "cut", "lines", "state", "nbytes", "sha256"})
 _DTYPES: Final = {dtype: name for name, dtype in TYPES.items()}
 
 
@@ -64,6 +66,8 @@ class Manifest:
         nbytes: Size of the file.
         sha256: Checksum of the file.
         random: Generator of random numbers; early manifests do not state the only one of their time.
+        extendable: Fields of an earlier state, from which a run of more iterations can continue; None
+            if this is such a state, or if there is none.
     """
 
     run: str
@@ -81,6 +85,27 @@ class Manifest:
     nbytes: int = 0
     sha256: str = ""
     random: str = DEFAULT
+    extendable: Mapping[str, Any] | None = None
+
+    @property
+    def extendable_part(self) -> dict[str, Any]:
+        """The fields that differ from one state of a run to the next."""
+        fields_of_state = asdict(self)
+        return {name: fields_of_state[name] for name in _OF_STATE}
+
+    @property
+    def earlier(self) -> Manifest | None:
+        """The manifest of the `extendable` state."""
+        if self.extendable is None:
+            return None
+        cut = Cut(**self.extendable["cut"])
+        return replace(self, **{**self.extendable, "cut": cut, "extendable": None})
+
+    @property
+    def states(self) -> set[str]:
+        """Names of the files with values."""
+        more = () if self.extendable is None else (self.extendable["state"],)
+        return {self.state, *more}
 
     @property
     def is_finished(self) -> bool:
@@ -115,7 +140,7 @@ class RunFolder:
             self._lock = hold(self.path / LOCK)
             clear_drafts(self.path)
             with suppress(ExecutionError):  # a damaged folder stays as it is
-                self._clear("" if self.is_empty else self.manifest().state)
+                self._clear(set() if self.is_empty else self.manifest().states)
         except BlockingIOError:
             self.release()
             raise ExecutionError(
@@ -163,14 +188,14 @@ class RunFolder:
             write_whole(path := self.path / MANIFEST, text.encode())
         except OSError as error:
             raise self._make_write_error(path, error) from None
-        self._clear(name)
+        self._clear(made.states)
         return made
 
-    def _clear(self, keep: str) -> None:
-        """Delete all states except one."""
+    def _clear(self, keep: Set[str]) -> None:
+        """Delete all states except some."""
         with suppress(OSError):  # leftover states do no harm
             for other in self.path.glob(_STATE.format("*")):
-                if other.name != keep:
+                if other.name not in keep:
                     other.unlink()
 
     def _make_write_error(self, path: Path, error: OSError) -> ExecutionError:
@@ -182,13 +207,16 @@ class RunFolder:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def read(self) -> tuple[Manifest, dict[str, Array]]:
+    def read(self, manifest: Manifest | None = None) -> tuple[Manifest, dict[str, Array]]:
         """Return the saved state and its manifest.
+
+        Args:
+            manifest: The manifest of the state; by default the folder's.
 
         Raises:
             ExecutionError: No state is saved, or it is damaged. The message names the file and the field.
         """
-        manifest = self.manifest()
+        manifest = self.manifest() if manifest is None else manifest
         path = self.path / manifest.state
         content = self._content(path, manifest.nbytes)
         if len(content) != manifest.nbytes:
@@ -251,9 +279,10 @@ def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
         **dict.fromkeys(("bounds", "lines"), dict),
         **dict.fromkeys(("seed", "turn", "nbytes"), int),
         "cut": dict | None,
+        "extendable": dict | None,
         "resources": list,
     }
-    given = {"random": DEFAULT, **given}
+    given = {"random": DEFAULT, "extendable": None, **given}
     for name in (field.name for field in fields(Manifest)):
         if not isinstance(given.get(name, ...), kinds.get(name, str)):
             raise damaged_run_file_error(path, f"has no `{name}` of the right type")
@@ -267,6 +296,10 @@ def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
         raise damaged_run_file_error(path, "has a `turn` or `nbytes` below 0")
     if not _IS_STATE.fullmatch(given["state"]):
         raise damaged_run_file_error(path, f"has the `state` {given['state']!r}, an unknown name")
+    if (earlier := given["extendable"]) is not None:
+        if earlier.keys() != _OF_STATE or earlier["cut"] is None:
+            raise damaged_run_file_error(path, "has an `extendable` state of other fields")
+        _manifest(path, {**given, **earlier, "extendable": None})
     cut = given["cut"]
     with suppress(TypeError):
         at = None if cut is None else Cut(**cut)

@@ -13,6 +13,8 @@ import numpy as np
 
 from timerl_nb.base.display_registry import list_public
 from timerl_nb.base.errors import DomainError, IndexExpressionError
+from timerl_nb.compiler.ir.operation_attributes import ValueAttrs
+from timerl_nb.compiler.ir.operations import Op, is_own
 from timerl_nb.compiler.language.foreign_names import INDEX
 from timerl_nb.compiler.language.lint import warn_permuted_index
 from timerl_nb.compiler.language.opaque_value import Opaque
@@ -283,6 +285,13 @@ def extremum(which: str, args: Sequence[Any]) -> Index | int:
     return Index(symbolic[0].owner, joined(*lins))
 
 
+def choose(condition: Condition, x: Any, y: Any) -> Index:
+    """Return the index expression `x` where a condition holds, else `y`."""
+    owner = condition.owner
+    then, other = as_lin(owner, x), as_lin(owner, y)
+    return Index(owner, index_expressions.pick(as_cond(owner, condition), then, other))
+
+
 def _expect_own(owner: object, value: _Symbolic) -> None:
     if value.owner is not owner:
         raise _refuse(
@@ -291,7 +300,7 @@ def _expect_own(owner: object, value: _Symbolic) -> None:
 
 
 def as_lin(owner: object, value: Any) -> Lin:
-    """Return an integer or an `Index` of the context `owner` as an expression."""
+    """Return an integer, an `Index` of the context `owner` or a tensor made from one as an expression."""
     if isinstance(value, Index):
         _expect_own(owner, value)
         return value.lin
@@ -299,6 +308,9 @@ def as_lin(owner: object, value: Any) -> Lin:
         if not -(2**63) <= value < 2**63:
             raise _refuse(f"{value} does not fit into 64 bits.", "use a smaller integer.")
         return index_expressions.const(int(value))
+    found = expression_of(value)
+    if found is not None and getattr(value, "ctx", None) is owner:
+        return found
     kind = type(value).__name__
     hint = "write an index with symbols, integers, + - * // %, trl.min and trl.max."
     if not isinstance(value, _Symbolic) and getattr(value, "dtype", None) == "bool":
@@ -306,6 +318,15 @@ def as_lin(owner: object, value: Any) -> Lin:
     elif not isinstance(value, _Symbolic) and hasattr(value, "read"):
         hint = "to index an axis by a tensor, write x.take(at, axis)."
     raise _refuse(f"{value!r} ({kind}) is not an index expression.", hint)
+
+
+def expression_of(value: Any) -> Lin | None:
+    """Return the index expression of a tensor made by `trl.value`; None for other values."""
+    op = getattr(value, "op", None)
+    if not isinstance(op, Op) or not isinstance(op.attrs, ValueAttrs):
+        return None
+    own = is_own(value.read.index, op.domain) and not op.attrs.axes
+    return op.attrs.expr if own and isinstance(op.attrs.expr, Lin) else None
 
 
 def as_cond(owner: object, value: Condition) -> Cond:
@@ -367,11 +388,13 @@ def _entry(owner: object, dims: Dims, dim: str, entry: Any, name: str) -> Entry:
                 f"{name}: a slice with a step ({entry.step}) is not supported.",
                 "read single points, as in x[2 * t], or slice first and index the axis.",
             )
-        lo = index_expressions.ZERO if entry.start is None else as_lin(owner, entry.start)
-        hi = dims[dim].size if entry.stop is None else as_lin(owner, entry.stop)
+        size = dims[dim].size
+        lo = index_expressions.ZERO if entry.start is None else _position(owner, size, entry.start)
+        hi = size if entry.stop is None else _position(owner, size, entry.stop)
         for end in (lo, hi):
             _not_negative(dims, dim, end, name)
-        if lo.is_const and hi.is_const and hi.const < lo.const:
+        length = hi - lo
+        if length.is_const and length.const < 0:
             raise _refuse(
                 f"{name}: the slice {lo}:{hi} ends before it begins.",
                 "give the smaller end first; x[T - 1 - t] reads backwards.",
@@ -382,14 +405,21 @@ def _entry(owner: object, dims: Dims, dim: str, entry: Any, name: str) -> Entry:
             f"{name} is indexed with the condition {entry} beside other indices.",
             f"write x[{entry}]; to index it as well, write x[…][{entry}].",
         )
-    point = as_lin(owner, entry)
+    point = _position(owner, dims[dim].size, entry)
     _not_negative(dims, dim, point, name)
     return point
+
+
+def _position(owner: object, size: Lin, value: Any) -> Lin:
+    """Return a position as an expression; a negative integer counts from the end of the dimension."""
+    found = as_lin(owner, value)
+    counts_back = isinstance(value, int | np.integer) and value < 0
+    return size + found if counts_back else found
 
 
 def _not_negative(dims: Dims, dim: str, e: Lin, name: str) -> None:
     if e.is_const and e.const < 0:
         raise _refuse(
-            f"{name}: the index {e} is negative.",
-            f"count positions from 0; the last one is {dims[dim].bound} - 1.",
+            f"{name}: the index expression has the value {e}, which is negative.",
+            f"count positions from 0; the last one is {dims[dim].bound} - 1, or the integer -1.",
         )

@@ -14,6 +14,7 @@ from timerl_nb.compiler.ir.graph_rewriting import compose
 from timerl_nb.compiler.ir.operations import Op, Read
 from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.isl.sets_and_relations import Relation, Set
+from timerl_nb.compiler.language.indexing.branch_precedence import Branch
 from timerl_nb.compiler.language.indexing.index_parsing import Condition, as_cond, parse
 from timerl_nb.compiler.language.lint import never
 from timerl_nb.compiler.language.program_context import Context
@@ -41,8 +42,8 @@ class Side(Protocol):
     def settled(self) -> Side: ...
 
 
-def branch_read(x: Side, key: Any, value: Side) -> Read:
-    """Return the read, at the tensor's own point, that `x[key] = value` adds."""
+def assigned_branch(x: Side, key: Any, value: Side) -> Branch:
+    """Return the branch that `x[key] = value` adds: a read at the tensor's own point."""
     ctx, dims, domain = x.ctx, x.ctx.space, x.op.domain
     if not value.is_plain():  # a branch reads one point, not a slice
         value = value.settled()
@@ -50,7 +51,7 @@ def branch_read(x: Side, key: Any, value: Side) -> Read:
         never(dims, domain, as_cond(ctx, key), f"{x.name}: the branch's condition")
         cond = all_of(as_cond(ctx, key), value.subset)
         _only_dims(x, value.domain, domain)
-        return Read(value.read.source, value.read.out, value.read.index, cond)
+        return Branch(Read(value.read.source, value.read.out, value.read.index, cond))
     entries = parse(ctx, dims, domain, key, x.name)
     if any(isinstance(e, Slice) for e in entries.values()):
         raise IndexExpressionError(
@@ -59,7 +60,8 @@ def branch_read(x: Side, key: Any, value: Side) -> Read:
         )
     bound = dims.ordered({s for e in entries.values() for s in e.symbols})
     _only_dims(x, value.domain, bound)
-    return _invert(x, entries, bound, value)
+    index = tuple(e for e in entries.values() if isinstance(e, Lin))
+    return Branch(_invert(x, entries, bound, value), index)
 
 
 def _only_dims(x: Side, given: Domain, allowed: Domain) -> None:

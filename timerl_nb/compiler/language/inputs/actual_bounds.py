@@ -12,7 +12,7 @@ from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import Until, ceiling, until
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
-from timerl_nb.compiler.symbolic.dimensions import Ceiling, Endless
+from timerl_nb.compiler.symbolic.dimensions import ENDLESS, Ceiling, Endless
 
 
 def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int], dict[str, Until]]:
@@ -158,5 +158,10 @@ def bound_value(name: str, value: Any) -> int:
         raise BoundsError(
             f"the bound {name} must be at least 1, not {value}.",
             hint="every dimension has at least one point.",
+        )
+    if value >= ENDLESS:
+        raise BoundsError(
+            f"the bound {name} must be less than 2**53, not {value}.",
+            hint=f"pass a smaller number, or {{{name}: trl.endless}} for a dimension without end.",
         )
     return int(value)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from timerl_nb.base.errors import BoundsError
+from timerl_nb.base.errors import BoundsError, warn
 from timerl_nb.compiler.ir.host.host_functions import UdfAttrs
 from timerl_nb.compiler.ir.operation_attributes import BoundAttrs
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
-from timerl_nb.compiler.symbolic.dimensions import Ceiling, Dim
+from timerl_nb.compiler.symbolic.dimensions import ENDLESS, Ceiling, Dim
 from timerl_nb.compiler.symbolic.index_expressions import Lin
 
 
@@ -40,12 +40,13 @@ _FIRST = 256
 def until(done: Any, at_most: Any = None) -> Until:
     """Return a dynamic bound for `compile`: the dimension ends where `done` is true.
 
-    Parallel episodes have one common end. Let finished episodes stand still until all are done:
-    `until((d | ~step.alive).all(over=b), at_most=500)`.
+    Parallel episodes can have one common end, if finished episodes stand still until all are done:
+    `until((d | ~step.alive).all(over=b), at_most=500)`. With `until(d, at_most=500)`, each episode has its own end,
+    and the episodes do not run in parallel.
 
     Args:
-        done: a boolean scalar over the dimension. It may also vary over the iterations; each iteration then has
-            its own end.
+        done: a boolean scalar over the dimension. It may also vary over other dimensions, such as iterations and
+            environments. Each of their points then has its own end.
         at_most: the ceiling: the greatest number of points, for which memory is planned. If omitted, the first
             run assumes a ceiling. A run that reaches the ceiling is repeated with the same random numbers and
             twice the ceiling; this requires a program without side effects on the host.
@@ -66,9 +67,10 @@ def until(done: Any, at_most: Any = None) -> Until:
     raised = at_most is None
     if raised:
         at_most = _FIRST
-    if isinstance(at_most, bool) or not isinstance(at_most, int | np.integer) or at_most < 1:
+    whole = isinstance(at_most, int | np.integer) and not isinstance(at_most, bool)
+    if not whole or not 1 <= at_most < ENDLESS:
         raise BoundsError(
-            f"at_most must be a positive integer, not {at_most!r}.",
+            f"at_most must be a positive integer below 2**53, not {at_most!r}.",
             hint="write trl.until(done, at_most=500).",
         )
     if done.dtype != "bool" or done.shape:
@@ -106,12 +108,11 @@ def write_bound(ctx: Context, dim: Dim, given: Until) -> None:
     instances = [d for d in domain if d != dim.name and _is_instance(ctx, d)]
     if instances:
         over = instances[0]
-        raise BoundsError(
-            f"{done.name} varies over {over}, whose points run in parallel: "
-            f"{dim.name} has one bound for all {over}.",
-            origin=done.op.origin,
-            hint=f"{done.name}.all(over={over}) ends {dim.name} when it is true for all {over}, "
-            f"{done.name}.any(over={over}) when it is true for one.",
+        warn(
+            f"{done.name} varies over {over}: each {over} ends by itself, so operations over {over} and "
+            f"{dim.name} run for one {over} after the other.",
+            hint=f"{done.name}.all(over={over}) ends all {over} together, and runs them in parallel. If separate "
+            "ends are intended, filter this warning.",
         )
     ctx.add("bound", [done.settled().read], BoundAttrs(dim.name), label=f"end of {dim.name}")
 

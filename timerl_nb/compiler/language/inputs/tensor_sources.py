@@ -9,6 +9,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import convert_array, host_array
 from timerl_nb.base.errors import (
+    BranchError,
     DomainError,
     GradientError,
     Origin,
@@ -35,7 +36,14 @@ from timerl_nb.compiler.ir.shapes import (
 )
 from timerl_nb.compiler.language.argument_checks import checked_name, element_type, is_whole, number
 from timerl_nb.compiler.language.foreign_names import all_asked, expect_type, explain_call_errors
-from timerl_nb.compiler.language.indexing.index_parsing import Condition, Index, as_dims, extremum
+from timerl_nb.compiler.language.indexing.index_parsing import (
+    Condition,
+    Index,
+    as_dims,
+    choose,
+    expression_of,
+    extremum,
+)
 from timerl_nb.compiler.language.indexing.recurrence_initialization import (
     initial_branch,
     previous_branches,
@@ -49,6 +57,7 @@ from timerl_nb.compiler.language.recurrent_tensor import (
     elementwise,
     operand,
     tensor_of,
+    value_of,
 )
 from timerl_nb.compiler.language.recurrent_tensor import (
     constant as const_tensor,
@@ -149,6 +158,39 @@ def like(model: HasType, *, domain: Any = None) -> RecurrentTensor:
     if not hasattr(model, "shape") or not hasattr(model, "dtype"):
         raise ShapeError(f"{model!r} has no shape and dtype.", hint="give a space or a tensor.")
     return tensor(model.shape, model.dtype, domain=domain)
+
+
+@explain_call_errors
+def first_match(x: RecurrentTensor) -> RecurrentTensor:
+    """Let the first matching branch define each point of a tensor with overlapping branches.
+
+    Without this call, overlapping branches are an error, except that a branch with constants (`x[0] = …`) takes
+    precedence over one with the dimension's variable in their place (`x[t] = …`).
+
+    Args:
+        x: a tensor created by `trl.tensor` or `trl.like`. Branches assigned before the call count as well.
+
+    Returns:
+        the same tensor.
+
+    Raises:
+        BranchError: `x` is not defined by branches, or a gradient has already been taken through it.
+
+    Example:
+        >>> x = trl.first_match(trl.tensor((), domain=t))
+        >>> x[t % 10 == 0] = 1.0
+        >>> x[t % 2 == 0] = 0.5  # at even points that are no multiple of 10
+        >>> x[t] = 0.0  # at odd points
+        >>> x
+        f32[] @ (t)
+    """
+    if not isinstance(x, RecurrentTensor):
+        raise BranchError(
+            f"{x!r} is not a tensor defined by branches.",
+            hint="write x = trl.first_match(trl.tensor(shape, domain=t)).",
+        )
+    x.ctx.prefer_first_match(x._open_merge().id)
+    return x
 
 
 @explain_call_errors
@@ -328,8 +370,11 @@ def arange(
 
 
 @explain_call_errors
-def where(condition: Any, x: Any, y: Any) -> RecurrentTensor:
-    """Select elements by a condition.
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """Select elements, or an index expression, by a condition.
+
+    A condition on indices with two index expressions selects an index expression, as `trl.min` and `trl.max` do.
+    With two integers, the result is a tensor that may also be an index.
 
     Args:
         condition: a boolean tensor, or a condition on indices such as `t > 0`.
@@ -340,11 +385,28 @@ def where(condition: Any, x: Any, y: Any) -> RecurrentTensor:
         >>> r = trl.data(np.ones(8, "f4"), domain=t)
         >>> trl.where(t == T - 1, 0.0, r)
         f32[] @ (t)
+        >>> trl.where(t < 4, t + 4, t - 4)
+        where(t <= 3, t + 4, t - 4)
+        >>> r[trl.where(t < 4, t + 4, t - 4)]  # the halves of r, swapped
+        f32[] @ (t)
     """
+    if isinstance(condition, Condition) and _is_index(x) and _is_index(y):
+        chosen, ctx = choose(condition, x, y), condition.owner
+        assert isinstance(ctx, Context)
+        never(ctx.space, (), condition.cond, "where: the condition")
+        symbolic = isinstance(x, Index) or isinstance(y, Index)
+        return chosen if symbolic else value_of(ctx, chosen.lin)
     made = elementwise("where", [condition, x, y])
     if isinstance(condition, Condition):
         never(made.ctx.space, (), condition.cond, "where: the condition")
     return made
+
+
+def _is_index(value: Any) -> bool:
+    """Whether a value is an index expression, a tensor of one, or an int32."""
+    if isinstance(value, Index) or expression_of(value) is not None:
+        return True
+    return is_whole(value) and -(2**31) <= value < 2**31
 
 
 @explain_call_errors

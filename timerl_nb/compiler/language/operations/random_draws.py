@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.base.errors import ShapeError, user_origin
-from timerl_nb.compiler.ir.shapes import NUMPY, is_float, is_integer
+from timerl_nb.compiler.ir.operation_attributes import ConstAttrs
+from timerl_nb.compiler.ir.shapes import NUMPY, DType, is_float, is_integer, promote, same_shape
 from timerl_nb.compiler.language.argument_checks import element_type, integer, is_whole
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     arange,
@@ -29,60 +30,123 @@ from timerl_nb.compiler.language.recurrent_tensor import (
 
 
 def random_randint(
-    low: int,
-    high: int | None = None,
-    shape: Any = (),
+    low: Any,
+    high: Any = None,
+    shape: Any = None,
     *,
     dtype: Any = "i32",
-    domain: Any = (),
+    domain: Any = None,
     stream: int | str | None = None,
     shared: bool = False,
 ) -> RecurrentTensor:
     """Draw random integers from `low` to `high` - 1; without `high`, from 0 to `low` - 1.
 
     If the number n of integers is not a power of 2, the first 2**32 mod n of them have a probability greater by a
-    factor of at most 1 + n / 2**32.
+    factor of at most 1 + n / 2**32. A tensor draws the same numbers as an integer of the same value.
 
     Args:
-        low, high: the ends of the range.
-        shape: the shape of the value at a point.
+        low, high: the ends of the range: integers, index expressions or integer tensors. For an empty range of
+            tensors, the value is `low`.
+        shape: the shape of the value at a point; by default that of the ends.
         dtype: the element type.
-        domain: the dimensions over which the draws are independent.
+        domain: the dimensions over which the draws are independent; by default those of the ends.
         stream: the name of the random stream; by default its number in the program.
         shared: let several draws with the same stream name return the same bits.
 
     Raises:
-        ShapeError: the range is empty, or does not fit into the element type.
+        ShapeError: a constant range is empty, an end is not an integer, or the range does not fit into the
+            element type or the shape.
 
     Example:
         >>> trl.random.randint(0, 6, (2,), domain=t)
         i32[2] @ (t)
+        >>> trl.random.randint(0, t + 1)  # a position up to t
+        i32[] @ (t)
     """
     first, end = (0, low) if high is None else (low, high)
-    for value in (first, end):
-        if not is_whole(value):
-            raise ShapeError(
-                f"randint takes integers, not {value!r}.",
-                hint="write randint(low, high, shape); for a range that varies, use random.bits(shape) % n.",
-            )
-    name, count = element_type(dtype), int(end) - int(first)
+    name = element_type(dtype)
     if not is_integer(name):
         raise ShapeError(
             f"randint draws integers, not {NUMPY[name].name}.",
             hint="trl.random.uniform draws floating-point numbers.",
         )
-    ends = np.iinfo(NUMPY[name])
-    if not 1 <= count <= 2**32 or first < ends.min or end - 1 > ends.max:
+    if not (is_whole(first) and is_whole(end)):
+        ends = tuple(_range_end(value, name) for value in (first, end))
+        return _between(ends, name, shape, domain, stream, shared)
+    count = int(end) - int(first)
+    limits = np.iinfo(NUMPY[name])
+    if not 1 <= count <= 2**32 or first < limits.min or end - 1 > limits.max:
         raise ShapeError(
-            f"there are no integers from {first} to {end} - 1 in {ends.dtype}, or more than 2**32.",
+            f"there are no integers from {first} to {end} - 1 in {limits.dtype}, or more than 2**32.",
             hint="give low < high, and another dtype= if they do not fit.",
         )
-    drawn = random_bits(shape, domain=domain, stream=stream, shared=shared)
+    drawn = random_bits(
+        () if shape is None else shape,
+        domain=() if domain is None else domain,
+        stream=stream,
+        shared=shared,
+    )
     if count < 2**32:
         drawn = drawn % np.uint32(count)
     if name == "i64":
         return drawn.cast(name) + int(first)
     return (drawn + np.uint32(int(first) % 2**32)).cast(name)  # both wrap
+
+
+def _range_end(value: Any, name: DType) -> RecurrentTensor:
+    """Return an end of a range as a tensor of at most 32 bits that fits into the element type."""
+    end = operand(current(), value, like=name)
+    if not is_integer(end.dtype):
+        raise ShapeError(
+            f"randint takes integers, not {value!r}.",
+            hint="write randint(low, high, shape); convert a tensor by high.cast('i32').",
+        )
+    if is_whole(value) and end.dtype == "i64":
+        end = operand(current(), value, like="i32")
+    if end.dtype == "i64" or promote((end.dtype, name)) != name:
+        raise ShapeError(
+            f"an end of the range is {end.type}, and the draws are {NUMPY[name].name}.",
+            hint="cast the end, as in high.cast('i32'), or give a wider dtype=.",
+        )
+    return end
+
+
+def _is_constant(x: RecurrentTensor) -> bool:
+    return isinstance(x.op.attrs, ConstAttrs) and not x.op.domain
+
+
+def _between(
+    ends: tuple[RecurrentTensor, ...],
+    name: DType,
+    shape: Any,
+    domain: Any,
+    stream: int | str | None,
+    shared: bool,
+) -> RecurrentTensor:
+    """Draw integers from ranges given by tensors."""
+    common = promote(end.dtype for end in ends)
+    low, high = (end.cast(common if common == "u32" else "i32") for end in ends)
+    given = [x.op.attrs.value.array for x in ends if _is_constant(x)]
+    if len(given) == 2 and (given[0] >= given[1]).any():
+        raise ShapeError(
+            f"the range from {given[0]} to {given[1]} - 1 is empty.", hint="give low < high."
+        )
+    size = elementwise("where", [high > low, (high - low).cast("u32"), np.uint32(1)])
+    drawn = random_bits(
+        size.shape if shape is None else shape,
+        domain=size.domain if domain is None else domain,
+        stream=stream,
+        shared=shared,
+    )
+    offset = drawn % size
+    if not same_shape(offset.shape, drawn.shape):
+        raise ShapeError(
+            f"the ends of the range have the shape {size.shape}, but the draws have {drawn.shape}.",
+            hint="give a shape to which the ends broadcast.",
+        )
+    if name == "i64":
+        return offset.cast(name) + low.cast(name)
+    return (offset + low.cast("u32")).cast(name)  # both wrap
 
 
 def random_bernoulli(

@@ -142,6 +142,9 @@ class PolicyCone:
         params = [k for k in self.cone if k in self.parameters]
         for k in params:
             found |= set(self.cone[k].outputs[0].domain)
+        for k, out in self.ctx.statistics:
+            if k in self.cone:
+                found |= set(self.cone[k].outputs[out].domain) - {self.now}
         if not params and len(played.domain) > 1:
             found.add(played.domain[-1])
         self.iterations = found
@@ -236,6 +239,8 @@ class PolicyCone:
                 if k in self.parameters:
                     continue
                 for read in op.inputs:
+                    if read.tensor in self.ctx.same_statistic:
+                        continue
                     domain = self.ops[read.source].outputs[read.out].domain
                     if read.tensor in self.came:
                         after = 1

@@ -350,6 +350,7 @@ class PolicyWriter(GraphBuilder):
             fill: the reduction of a window's axis; the window may begin before the episode.
         """
         source = self.source
+        read = source.ctx.same_statistic.get(read.tensor, read)
         op = source.op(read.source)
         output = op.outputs[read.out]
         domain = output.domain

@@ -106,6 +106,10 @@ class InProgram:
         """
         ctx = self.o.ctx
         for name, x in self._came.items():
+            first, after = step.shown.get(name, (None, None))
+            if after is not None and after.type == x.type:
+                self._follows(x, first, after, None)  # it belongs to the next observation
+                continue
             shown = getattr(step, name, None)
             if not isinstance(shown, RecurrentTensor) or shown.type != x.type:
                 raise OptionError(
@@ -114,19 +118,36 @@ class InProgram:
                     hint=f"call the policy directly: policy(observation, {name}=…).",
                 )
             nothing = broadcast_to(constant(ctx, 0, x.dtype), x.shape)
-            self._follows(x, nothing, shown, step if restarts else None)
+            carry_state(x, nothing, shown, self.time, step if restarts else None)
         for name, x in self._state.items():
             one = self.graph.state[name]
-            self._follows(x, self._of(one.first), self._of(one.after), step if restarts else None)
+            first, after = self._of(one.first), self._of(one.after)
+            carry_state(x, first, after, self.time, step if restarts else None)
 
-    def _follows(
-        self, x: RecurrentTensor, first: RecurrentTensor, after: RecurrentTensor, step: Any
-    ) -> None:
-        ctx, domain = x.ctx, x.domain
-        if step is not None and not step.endless:
-            done = step.done.reshape((1,) * x.rank)
-            after = elementwise("where", [done, first, after])
-        after = after if after.domain == domain else broadcast_over(after, domain)
-        ctx.add_branch(x.read.source, initial_branch(first.settled(), self.time))
-        for read in previous_branches(after.settled(), self.time):
-            ctx.add_branch(x.read.source, read)
+    @property
+    def state(self) -> Mapping[str, RecurrentTensor]:
+        """The state before each step, by name."""
+        return self._state
+
+
+def carry_state(
+    x: RecurrentTensor, first: RecurrentTensor, after: RecurrentTensor, time: Domain, step: Any
+) -> None:
+    """Define a state by its first value and its value after each step.
+
+    Args:
+        x: the undefined state, at every step.
+        first: its value at the first step of an episode.
+        after: its value after a step.
+        time: the dimensions of steps, the last one fastest.
+        step: the result of the environment's step, whose end of an episode restarts the state; None if
+            nothing does.
+    """
+    ctx, domain = x.ctx, x.domain
+    if step is not None and not step.endless:
+        done = step.done.reshape((1,) * x.rank)
+        after = elementwise("where", [done, first, after])
+    after = after if after.domain == domain else broadcast_over(after, domain)
+    ctx.add_branch(x.read.source, initial_branch(first.settled(), time))
+    for read in previous_branches(after.settled(), time):
+        ctx.add_branch(x.read.source, read)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import Edit, RewriteStep
-from timerl_nb.compiler.ir.operation_kinds import SINKS
+from timerl_nb.compiler.ir.operation_kinds import ELEMENTWISE, SINKS
 from timerl_nb.compiler.ir.operations import Op, Read, own_dims, reached_from
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of
 from timerl_nb.compiler.symbolic.index_expressions import And, Cond, all_of
@@ -131,16 +131,34 @@ class _Restriction:
         dims = {d for c in conds for d in self._dims(c)}
         text = f"it is needed only if {all_of(*sorted(conds, key=str))}"
         ops = [k for k in group if self.pdg[k].kind != "merge"]
+        draws = self._draws(group, dims)
         batches = {
             k: f"{text}, but can be vectorised along {', '.join(sorted(free))}"
             for k in ops
-            if (free := {d for d in dims if k not in self._behind[d]})
+            if k not in draws and (free := {d for d in dims if k not in self._behind[d]})
         }
         if batches:
             return batches
         if ops and not self._saves(group, conds, dims):
             return dict.fromkeys(ops, f"{text}, but runs together with unconditional operations")
         return {}
+
+    def _draws(self, group: set[int], dims: set[str]) -> set[int]:
+        """Return the operations that compute random numbers for the group's loops only, as in an evaluation."""
+        found: set[int] = set()
+        order = [k for k in self.pdg.order if k in group]
+        for k in order:
+            op = self.pdg[k]
+            varying = [source for source in op.sources if self.pdg[source].domain]
+            of_draws = op.kind in ELEMENTWISE and bool(varying) and found.issuperset(varying)
+            if op.kind == "rng" or of_draws:
+                found.add(k)
+        for k in reversed(order):
+            for reader, _ in self.pdg.readers[k]:
+                in_loops = reader in group and all(reader in self._behind[d] for d in dims)
+                if reader not in found and not in_loops:
+                    found.discard(k)
+        return found
 
     def _saves(self, group: set[int], conds: Parts, dims: set[str]) -> bool:
         """Whether the restriction saves launches, or enables fusion with the group's readers."""

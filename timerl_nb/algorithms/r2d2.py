@@ -1,0 +1,173 @@
+"""Recurrent deep Q-learning from replayed sequences, R2D2. Source: Kapturowski et al. 2019.
+
+R2D2 is double DQN with a recurrent network. Each iteration adds a sequence of T steps per environment to the replay
+window, with the network's states. An update starts from a stored state `burn` steps before a drawn sequence, and
+computes the state at its beginning by the current parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, prod
+from typing import Any
+
+from timerl_nb.compiler.language.argument_checks import integer, number, numbers, widths
+from timerl_nb.compiler.language.inputs.tensor_sources import (
+    like,
+    random_uniform,
+    tensor,
+    value,
+    where,
+    zeros,
+)
+from timerl_nb.compiler.language.inputs.tensor_sources import maximum as max
+from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
+from timerl_nb.compiler.language.operations.random_draws import random_randint
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.driver.compiling_context import Context
+from timerl_nb.env.environment import Simulation
+from timerl_nb.env.spaces import Discrete
+from timerl_nb.optim import Adam
+from timerl_nb.rl.episode_returns import episode_returns
+from timerl_nb.rl.off_policy_actions import continuing
+from timerl_nb.rl.recurrent_q_network import RecurrentQNetwork
+from timerl_nb.rl.replay_window import window
+from timerl_nb.rl.target_network import Target
+from timerl_nb.rl.transition_sampling import Remembered
+
+Network, Tensor = RecurrentQNetwork, RecurrentTensor
+Pair = tuple[Tensor, Tensor]
+
+
+def r2d2(
+    env: str | Simulation = "TMaze",
+    *,
+    hidden: Sequence[int] = (32,),
+    state: int = 32,
+    length: int = 500,
+    batch: int = 4,
+    burn: int = 8,
+    steps: int = 5,
+    alpha: float | None = None,
+    beta: float = 0.4,
+    eta: float = 0.9,
+    gamma: float = 0.99,
+    lr: float = 2e-3,
+    target_every: int = 50,
+    epsilon: tuple[float, float, int] = (1.0, 0.01, 400),
+    after: int = 20,
+    max_norm: float = 10.0,
+) -> Context:
+    """Return the program of R2D2 with replay of sequences from the program's own past.
+
+    Each iteration takes T steps in each of B environments, and makes one update from `after` on. T is the length of the
+    sequences, so gradients flow back through at most T steps. The outputs over i are "return", the mean over the
+    episodes that end in the iteration (0 if there are none), "episodes", their number, and "loss".
+
+    Args:
+        env: a name, or `trl.env.make(..., autoreset="same_step")`, with discrete actions.
+        hidden: the widths of the tanh layers before the GRU.
+        state: the size of the GRU's state.
+        length: the number of sequences per environment in the replay window.
+        batch: the number of sequences drawn per environment and update.
+        burn: the number of steps before a sequence, at most T, that compute its first state; 0 takes the stored state.
+        steps: the number of rewards in a return; returns end at the end of a sequence.
+        alpha, beta: as for `dqn`, with the error of a sequence: `eta` of the greatest error of its steps, and the rest
+            of their mean.
+        eta: the weight of the greatest error.
+        gamma: the discount.
+        lr: Adam's initial learning rate; it decreases linearly to 0.
+        target_every: the number of iterations between copies of the network to its target.
+        epsilon: (first, last, iterations): the probability of a random action. It changes linearly from `first` to
+            `last` over `iterations` iterations.
+        after: the first iteration with an update, at least 1.
+        max_norm: the greatest Euclidean norm of the gradients.
+
+    Returns:
+        a context with the dimensions b, i and t; compile it with bounds for B, I and T.
+
+    Raises:
+        EnvError: the actions are not discrete, or the environment does not reset itself in the same step.
+        ShapeError: an argument has an unsuitable value.
+
+    Example:
+        >>> trl.algorithms.r2d2("TMaze", length=100)
+        Context(b < B, i < I, t < T; ... operations)
+    """
+    env, choices = continuing("R2D2", env, Discrete)
+    hidden = widths("hidden", hidden)
+    steps, burn = integer("steps", steps, least=1, most=1_000), integer("burn", burn, least=0)
+    state, after = integer("state", state, least=1), integer("after", after, least=1)
+    actions, gamma = choices.n, number("gamma", gamma, least=0, most=1)
+    eta = number("eta", eta, least=0, most=1)
+    first, last, until = numbers("epsilon", epsilon, (0, 1), (0, 1), (1, inf))
+    with Context("b", "i", "t") as ctx:
+        (b, _), (i, I), (t, T) = ctx.dims
+        with ctx.region("acting"):
+            inputs = prod(env.obs_space.shape)
+            q = RecurrentQNetwork(inputs, hidden, state, actions, domain=(i,))
+            o = like(env.obs_space, domain=(b, i, t)).named("o")
+            h = tensor((state,), domain=(b, i, t)).named("h")
+            o[b, 0, 0], h[b, 0, 0] = env.reset(domain=(b,)), zeros((state,))
+            knows = q.remember(h, o)
+            explores = first + (last - first) * min(value(i).floating() / until, 1.0)
+            drawn = random_randint(actions, domain=(b, i, t))
+            chance = random_uniform((), domain=(b, i, t))
+            a = where(chance < explores, drawn, q(knows).argmax(-1)).named("a")
+            step = env.step(a)
+            remembers = where(step.done, 0.0, knows).detach()
+            o[b, i + 1, 0], h[b, i + 1, 0] = step.obs[b, i, T - 1], remembers[b, i, T - 1]
+            o[b, i, t + 1], h[b, i, t + 1] = step.obs, remembers
+        with ctx.region("replay"):
+            memory = window(length, over=i, steps=2)  # a sequence and the one before it
+            past = Remembered(memory, batch, domain=(b, i), alpha=alpha, beta=beta)
+            seen, did, reward = (past.ends(x) for x in (o, a, step.reward))
+            done, ended, final = (
+                past.ends(x) for x in (step.done, step.terminated, step.final_obs)
+            )
+            seen_before, done_before = past.starts(o), past.starts(step.done)
+            stored = past.starts(h[b, i, max(T - burn, 0)]) if burn else past.ends(h[b, i, 0])
+
+        def unroll(network: Network, start: Tensor, o: Tensor, done: Tensor, first: Any) -> Pair:
+            """Return the states after each observation, and the last one before the next observation.
+
+            The recurrence begins at step `first` from the state `start`.
+            """
+            s = tensor((batch, state), domain=(b, i, t))
+            found = network.remember(s, o)
+            later = where(done.unsqueeze(-1), 0.0, found)
+            s[b, i, 0] = start
+            s[b, i, t + 1] = where(value(t) < first, start, later)
+            return found, later[b, i, T - 1]
+
+        def states(network: Network) -> Tensor:
+            start = stored
+            if burn:
+                _, start = unroll(network, stored, seen_before, done_before, value(T) - burn)
+            return unroll(network, start.detach(), seen, done, 0)[0]
+
+        with ctx.region("learning"):
+            target = Target(q)
+            here, there = states(q), states(target.network)
+            which = q(q.remember(here, final)).argmax(-1)
+            values = target.network(target.network.remember(there, final))
+            worth = where(ended, 0.0, gamma * (values * which.one_hot(actions)).sum(axis=-1))
+            goal = soonest = (reward + worth).detach()
+            stops = done | (value(t) == value(T) - 1)
+            for _ in range(steps - 1):
+                goal = where(stops, soonest, reward + gamma * goal[b, i, min(t + 1, T - 1)])
+            error = goal - (q(here) * did.one_hot(actions)).sum(axis=-1)
+            size = abs(error)
+            huber = where(size < 1.0, 0.5 * error.square(), size - 0.5)
+            loss = (past.weight * huber.mean(over=t)).mean(axis=0).mean(over=b)
+            loss.backward()
+            left = 1.0 - value(i).floating() / value(I).floating()
+            Adam(q.params, lr=lr * left, max_norm=max_norm, when=value(i) >= after).step()
+            target.take_over(target_every)
+            past.update(eta * size.max(over=t) + (1.0 - eta) * size.mean(over=t))
+        with ctx.region("returns"):
+            returns, episodes = episode_returns(step, over=b, along=(i, t))
+        ctx.output("return", returns)
+        ctx.output("episodes", episodes)
+        ctx.output("loss", loss)
+    return ctx

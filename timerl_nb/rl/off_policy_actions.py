@@ -1,0 +1,59 @@
+"""Environments of off-policy algorithms, and actions in a box."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, TypeVar
+
+from timerl_nb.base.errors import EnvError
+from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.inputs.tensor_sources import random_uniform, tensor, where
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.env.environment import Simulation, made
+from timerl_nb.env.spaces import Box, Discrete
+
+S = TypeVar("S", Box, Discrete)
+
+
+def continuing(algorithm: str, env: str | Simulation, actions: type[S]) -> tuple[Simulation, S]:
+    """Return an environment that resets itself in the same step, and its actions.
+
+    Raises:
+        EnvError: it does not, or its actions are of another kind.
+    """
+    env = made(env, autoreset="same_step")
+    space = env.act_space
+    if env.autoreset != "same_step" or not isinstance(space, actions):
+        kind = "actions in a Box" if actions is Box else "discrete actions"
+        raise EnvError(
+            f"{algorithm} needs {kind} and resets in the same step, not {env!r}.",
+            hint=f"make an environment with {kind} and autoreset='same_step'.",
+        )
+    return env, space
+
+
+def scale_actions(a: RecurrentTensor, box: Box) -> RecurrentTensor:
+    """Map actions f32 [size] between -1 and 1 linearly onto a box."""
+    half, middle = (box.high - box.low) / 2, (box.high + box.low) / 2
+    return (a * half + middle).reshape(box.shape)
+
+
+def uniform_actions(box: Box, domain: tuple[Any, Any], lasting: float = 0.0) -> RecurrentTensor:
+    """Draw actions uniformly between -1 and 1: f32 [size].
+
+    Args:
+        box: the actions of the environment.
+        domain: the indices of the environments' and the time dimension.
+        lasting: the probability that an action is that of the step before.
+    """
+    lasting = number("lasting", lasting, least=0, most=1)
+    size = prod(box.shape)
+    fresh = 2.0 * random_uniform((size,), domain=domain) - 1.0
+    if not lasting:
+        return fresh
+    b, t = domain
+    drawn = tensor((size,), domain=domain).named("drawn")
+    stays = random_uniform((), domain=domain) < lasting
+    drawn[b, 0] = fresh[b, 0]
+    drawn[b, t + 1] = where(stays[b, t + 1], drawn, fresh[b, t + 1])
+    return drawn
