@@ -18,13 +18,14 @@ from timerl_nb.env.environment import Simulation, made
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
-from timerl_nb.rl.policy_networks import DNNBuilder
+from timerl_nb.rl.policy_networks import DNNBuilder, Mask
 
 
 def a2c(
     env: str | Simulation = "CartPole-v1",
     *,
     hidden: Sequence[int] = (64, 64),
+    mask: Mask | None = None,
     gamma: float = 0.99,
     lam: float = 1.0,
     critic: float = 0.5,
@@ -41,6 +42,8 @@ def a2c(
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`.
         hidden: the widths of the tanh layers; actor and critic have separate networks.
+        mask: a function of the observation that returns the allowed actions, such as `trl.env.TicTacToe.legal`; None allows
+            all of them.
         gamma: the discount.
         lam: the λ of generalised advantage estimation (Schulman et al. 2016); 1 sums all rewards up to the end of the
             iteration.
@@ -70,7 +73,7 @@ def a2c(
         (b, _), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
             design = DNNBuilder(domain=(i,)).from_env(
-                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2)
+                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), mask=mask
             )
             dnn = design.build()
             o = like(env.obs_space, domain=(b, i, t)).named("o")

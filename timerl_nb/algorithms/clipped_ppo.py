@@ -27,7 +27,7 @@ from timerl_nb.env.environment import Simulation, made
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
-from timerl_nb.rl.policy_networks import DNNBuilder
+from timerl_nb.rl.policy_networks import DNNBuilder, Mask
 
 
 def clipped_ppo(
@@ -36,6 +36,7 @@ def clipped_ppo(
     epochs: int = 4,
     minibatches: int = 4,
     hidden: Sequence[int] = (64, 64),
+    mask: Mask | None = None,
     gamma: float = 0.99,
     lam: float = 0.95,
     clip: float = 0.2,
@@ -59,6 +60,8 @@ def clipped_ppo(
         epochs: the number of passes over an iteration's steps, each in a new random order.
         minibatches: the number of minibatches per pass.
         hidden: the widths of the tanh layers; actor and critic have separate networks.
+        mask: a function of the observation that returns the allowed actions, such as `trl.env.TicTacToe.legal`; None allows
+            all of them.
         gamma, lam: the discount, and the λ of generalised advantage estimation (Schulman et al. 2016).
         clip: the greatest change of probability ratios in the loss.
         value_clip: the greatest change of values in the critic's loss; None for no limit.
@@ -115,7 +118,7 @@ def clipped_ppo(
         ctx.fix(M, rows)
         with ctx.region("acting"):
             design = DNNBuilder(domain=(i, e, j)).from_env(
-                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2)
+                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), mask=mask
             )
             dnn = design.build()
             old = dnn[i, 0, 0]

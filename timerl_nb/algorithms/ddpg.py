@@ -22,7 +22,7 @@ from timerl_nb.env.spaces import Box
 from timerl_nb.nn.layers import MLP, orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
-from timerl_nb.rl.off_policy_actions import continuing, scale_actions
+from timerl_nb.rl.off_policy_actions import continuing, flatten_observations, scale_actions
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
 from timerl_nb.rl.transition_sampling import Remembered
@@ -83,6 +83,9 @@ def ddpg(
     with Context("b", "t") as ctx:
         (b, _), (t, T) = ctx.dims
 
+        def flat(x: RecurrentTensor) -> RecurrentTensor:
+            return flatten_observations(x, env.obs_space)
+
         def acts(network: MLP, seen: RecurrentTensor) -> RecurrentTensor:
             return network(seen).tanh()
 
@@ -100,16 +103,17 @@ def ddpg(
             off[b, 0] = fresh[b, 0]
             off[b, t + 1] = lasting * off + sqrt(1 - lasting**2) * fresh[b, t + 1]
             explores = first + (last - first) * min(value(t).floating() / until, 1.0)
-            a = (acts(actor, o) + explores * off).clip(-1.0, 1.0).detach().named("a")
+            a = (acts(actor, flat(o)) + explores * off).clip(-1.0, 1.0).detach().named("a")
             step = env.step(scale_actions(a, box))
             o[b, t + 1] = step.obs
         with ctx.region("replay"):
             memory = window(length, over=t, steps=steps)
             past = Remembered(memory, batch, domain=(b, t), alpha=alpha, beta=beta)
-            seen, did = past.starts(o), past.starts(a)
+            seen, did = flat(past.starts(o)), past.starts(a)
             gain, later, worth = past.returns(step, gamma)
         with ctx.region("learning"):
             target, judge = Target(actor), Target(critic)
+            later = flat(later)
             goal = gain + worth * worth_of(judge.network, later, acts(target.network, later))
             error = goal.detach() - worth_of(critic, seen, did)
             loss = (past.weight * error.square()).mean(axis=0).mean(over=b)

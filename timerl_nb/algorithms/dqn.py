@@ -19,7 +19,6 @@ from timerl_nb.compiler.language.inputs.tensor_sources import (
     where,
 )
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
-from timerl_nb.compiler.language.operations.random_draws import random_randint
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.env.environment import Simulation
@@ -27,7 +26,13 @@ from timerl_nb.env.spaces import Discrete
 from timerl_nb.optim import Adam
 from timerl_nb.rl.categorical_returns import Support
 from timerl_nb.rl.episode_returns import episode_returns
-from timerl_nb.rl.off_policy_actions import continuing
+from timerl_nb.rl.off_policy_actions import (
+    best_action,
+    continuing,
+    flatten_observations,
+    random_action,
+)
+from timerl_nb.rl.policy_networks import Mask
 from timerl_nb.rl.q_network import QNetwork
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
@@ -38,6 +43,7 @@ def dqn(
     env: str | Simulation = "CartPole-v1",
     *,
     hidden: Sequence[int] = (64, 64),
+    mask: Mask | None = None,
     length: int = 5_000,
     batch: int = 16,
     steps: int = 10,
@@ -63,6 +69,8 @@ def dqn(
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`.
         hidden: the widths of the tanh layers.
+        mask: a function of observations that returns the allowed actions, such as `trl.env.TicTacToe.legal`; axes of draws
+            may come first. None allows all actions.
         length: the number of steps per environment in the replay window.
         batch: the number of steps drawn per update.
         steps: the number of rewards in a return.
@@ -114,6 +122,9 @@ def dqn(
                 return (found * which).sum(axis=-1)
             return (found * which.unsqueeze(-1)).sum(axis=-2)
 
+        def flat(x: RecurrentTensor) -> RecurrentTensor:
+            return flatten_observations(x, env.obs_space)
+
         with ctx.region("acting"):
             q = QNetwork(
                 prod(env.obs_space.shape), hidden, actions, atoms=atoms, duel=duel, domain=(t,)
@@ -121,8 +132,8 @@ def dqn(
             o = like(env.obs_space, domain=(b, t)).named("o")
             o[b, 0] = _scale_observations(env.reset(domain=(b,)), scale)
             explores = first + (last - first) * min(value(t).floating() / until, 1.0)
-            drawn = random_randint(actions, domain=(b, t))
-            best = mean(q(o)).argmax(-1)
+            drawn = random_action(actions, mask, o, (b, t))
+            best = best_action(mean(q(flat(o))), mask, o)
             a = where(random_uniform((), domain=(b, t)) < explores, drawn, best).named("a")
             step = env.step(a)
             o[b, t + 1] = _scale_observations(step.obs, scale)
@@ -130,12 +141,12 @@ def dqn(
         with ctx.region("replay"):
             memory = window(length, over=t, steps=steps)
             past = Remembered(memory, batch, domain=(b, t), alpha=alpha, beta=beta)
-            seen, did = past.starts(o), past.starts(a)
+            seen, did = flat(past.starts(o)), past.starts(a)
             gain, later, worth = past.returns(step, gamma)
         with ctx.region("learning"):
             target = Target(q)
-            then = target.network(later)
-            which = mean(q(later) if double else then).argmax(-1)
+            then = target.network(flat(later))
+            which = best_action(mean(q(flat(later)) if double else then), mask, later)
             then, now = pick(then, which), pick(q(seen), did)
             if returned is None:
                 goal = (gain + worth * then).detach()

@@ -19,7 +19,7 @@ from timerl_nb.env.environment import Simulation, made
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
-from timerl_nb.rl.policy_networks import DNNBuilder
+from timerl_nb.rl.policy_networks import DNNBuilder, Mask
 
 
 def impala(
@@ -27,6 +27,7 @@ def impala(
     *,
     lag: int = 1,
     hidden: Sequence[int] = (64, 64),
+    mask: Mask | None = None,
     gamma: float = 0.99,
     lam: float = 1.0,
     rho: float = 1.0,
@@ -47,6 +48,8 @@ def impala(
         env: a name, or `trl.env.make(..., autoreset="same_step")`.
         lag: the age of the acting policy in iterations; the first `lag` iterations act with the initial parameters.
         hidden: the widths of the tanh layers; actor and critic have separate networks.
+        mask: a function of the observation that returns the allowed actions, such as `trl.env.TicTacToe.legal`; None allows
+            all of them.
         gamma: the discount.
         lam: the λ of the returns; 1 sums all rewards up to the end of the iteration.
         rho: the greatest probability ratio of a step's own error. It decides which policy's values are learned.
@@ -80,7 +83,7 @@ def impala(
         (b, _), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
             design = DNNBuilder(domain=(i,)).from_env(
-                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2)
+                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), mask=mask
             )
             dnn = design.build()
             behaviour = dnn[max(i - lag, 0)]

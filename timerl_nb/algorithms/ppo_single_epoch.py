@@ -16,13 +16,14 @@ from timerl_nb.driver.compiling_context import Context
 from timerl_nb.env.environment import Simulation, made
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
-from timerl_nb.rl.policy_networks import DNNBuilder
+from timerl_nb.rl.policy_networks import DNNBuilder, Mask
 
 
 def ppo(
     env: str | Simulation = "CartPole-v1",
     *,
     hidden: Sequence[int] = (64, 64),
+    mask: Mask | None = None,
     gamma: float = 0.99,
     lam: float = 0.96,
     critic: float = 0.5,
@@ -39,6 +40,8 @@ def ppo(
     Args:
         env: a name, or `trl.env.make(...)`.
         hidden: the widths of the tanh layers, shared by actor and critic.
+        mask: a function of the observation that returns the allowed actions, such as `trl.env.TicTacToe.legal`; None allows
+            all of them.
         gamma, lam: the discount, and the λ of generalised advantage estimation (Schulman et al. 2016).
         critic, entropy: the weights of the critic's loss and of the policy's entropy. Actor and critic share their layers.
             With returns in the hundreds, as in CartPole, use a weight such as 0.001, or the critic's loss dominates.
@@ -64,7 +67,7 @@ def ppo(
         with ctx.region("acting"):
             env = made(env)
             design = DNNBuilder(domain=(i,)).from_env(
-                env, hidden, critic=True, init=orthogonal, gain=sqrt(2)
+                env, hidden, critic=True, init=orthogonal, gain=sqrt(2), mask=mask
             )
             dnn = design.build()
             o = like(env.obs_space, domain=(b, i, t)).named("o")

@@ -22,14 +22,19 @@ from timerl_nb.compiler.language.inputs.tensor_sources import (
 )
 from timerl_nb.compiler.language.inputs.tensor_sources import maximum as max
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
-from timerl_nb.compiler.language.operations.random_draws import random_randint
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.env.environment import Simulation
 from timerl_nb.env.spaces import Discrete
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
-from timerl_nb.rl.off_policy_actions import continuing
+from timerl_nb.rl.off_policy_actions import (
+    best_action,
+    continuing,
+    flatten_observations,
+    random_action,
+)
+from timerl_nb.rl.policy_networks import Mask
 from timerl_nb.rl.recurrent_q_network import RecurrentQNetwork
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
@@ -43,6 +48,7 @@ def r2d2(
     env: str | Simulation = "TMaze",
     *,
     hidden: Sequence[int] = (32,),
+    mask: Mask | None = None,
     state: int = 32,
     length: int = 500,
     batch: int = 4,
@@ -67,6 +73,8 @@ def r2d2(
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`, with discrete actions.
         hidden: the widths of the tanh layers before the GRU.
+        mask: a function of observations that returns the allowed actions, such as `trl.env.TicTacToe.legal`; axes of draws
+            may come first. None allows all actions.
         state: the size of the GRU's state.
         length: the number of sequences per environment in the replay window.
         batch: the number of sequences drawn per environment and update.
@@ -103,17 +111,21 @@ def r2d2(
     first, last, until = numbers("epsilon", epsilon, (0, 1), (0, 1), (1, inf))
     with Context("b", "i", "t") as ctx:
         (b, _), (i, I), (t, T) = ctx.dims
+
+        def flat(x: RecurrentTensor) -> RecurrentTensor:
+            return flatten_observations(x, env.obs_space)
+
         with ctx.region("acting"):
             inputs = prod(env.obs_space.shape)
             q = RecurrentQNetwork(inputs, hidden, state, actions, domain=(i,))
             o = like(env.obs_space, domain=(b, i, t)).named("o")
             h = tensor((state,), domain=(b, i, t)).named("h")
             o[b, 0, 0], h[b, 0, 0] = env.reset(domain=(b,)), zeros((state,))
-            knows = q.remember(h, o)
+            knows = q.remember(h, flat(o))
             explores = first + (last - first) * min(value(i).floating() / until, 1.0)
-            drawn = random_randint(actions, domain=(b, i, t))
+            drawn = random_action(actions, mask, o, (b, i, t))
             chance = random_uniform((), domain=(b, i, t))
-            a = where(chance < explores, drawn, q(knows).argmax(-1)).named("a")
+            a = where(chance < explores, drawn, best_action(q(knows), mask, o)).named("a")
             step = env.step(a)
             remembers = where(step.done, 0.0, knows).detach()
             o[b, i + 1, 0], h[b, i + 1, 0] = step.obs[b, i, T - 1], remembers[b, i, T - 1]
@@ -134,7 +146,7 @@ def r2d2(
             The recurrence begins at step `first` from the state `start`.
             """
             s = tensor((batch, state), domain=(b, i, t))
-            found = network.remember(s, o)
+            found = network.remember(s, flat(o))
             later = where(done.unsqueeze(-1), 0.0, found)
             s[b, i, 0] = start
             s[b, i, t + 1] = where(value(t) < first, start, later)
@@ -149,8 +161,8 @@ def r2d2(
         with ctx.region("learning"):
             target = Target(q)
             here, there = states(q), states(target.network)
-            which = q(q.remember(here, final)).argmax(-1)
-            values = target.network(target.network.remember(there, final))
+            which = best_action(q(q.remember(here, flat(final))), mask, final)
+            values = target.network(target.network.remember(there, flat(final)))
             worth = where(ended, 0.0, gamma * (values * which.one_hot(actions)).sum(axis=-1))
             goal = soonest = (reward + worth).detach()
             stops = done | (value(t) == value(T) - 1)

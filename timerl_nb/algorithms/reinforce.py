@@ -12,13 +12,14 @@ from timerl_nb.driver.compiling_context import Context
 from timerl_nb.env.environment import Simulation, made
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
-from timerl_nb.rl.policy_networks import DNNBuilder
+from timerl_nb.rl.policy_networks import DNNBuilder, Mask
 
 
 def reinforce(
     env: str | Simulation = "CartPole-v1",
     *,
     hidden: Sequence[int] = (64, 64),
+    mask: Mask | None = None,
     steps: int | None = None,
     gamma: float = 0.99,
     baseline: bool = False,
@@ -32,6 +33,8 @@ def reinforce(
     Args:
         env: a name, or `trl.env.make(...)`.
         hidden: the widths of the tanh layers.
+        mask: a function of the observation that returns the allowed actions, such as `trl.env.TicTacToe.legal`; None allows
+            all of them.
         steps: the number of rewards in a return; None for all rewards to the end.
         gamma: the discount.
         baseline: subtract from each return the mean over environments at the same step.
@@ -48,7 +51,9 @@ def reinforce(
         (b, _), (i, _), (t, T) = ctx.dims
         with ctx.region("acting"):
             env = made(env)
-            design = DNNBuilder(domain=(i,)).from_env(env, hidden, init=orthogonal, gain=sqrt(2))
+            design = DNNBuilder(domain=(i,)).from_env(
+                env, hidden, init=orthogonal, gain=sqrt(2), mask=mask
+            )
             dnn = design.build()
             o = like(env.obs_space, domain=(b, i, t)).named("o")
             o[b, i, 0] = env.reset(domain=(b, i))

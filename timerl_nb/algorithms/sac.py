@@ -26,7 +26,12 @@ from timerl_nb.env.spaces import Box
 from timerl_nb.nn.layers import MLP, orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
-from timerl_nb.rl.off_policy_actions import continuing, scale_actions, uniform_actions
+from timerl_nb.rl.off_policy_actions import (
+    continuing,
+    flatten_observations,
+    scale_actions,
+    uniform_actions,
+)
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
 from timerl_nb.rl.transition_sampling import Remembered
@@ -88,6 +93,9 @@ def sac(
         ctx.fix(M, integer("batch", batch, least=1))  # the drawn transitions
         learns = value(t) >= after
 
+        def flat(x: RecurrentTensor) -> RecurrentTensor:
+            return flatten_observations(x, env.obs_space)
+
         def policy(seen: RecurrentTensor) -> TanhNormal:
             both = actor(seen)
             mean, log_std = (both.slice(k * actions, (k + 1) * actions, axis=-1) for k in range(2))
@@ -105,17 +113,18 @@ def sac(
             o = like(env.obs_space, domain=(b, t)).named("o")
             o[b, 0] = env.reset(domain=(b,))
             drawn = uniform_actions(box, (b, t), lasting)
-            a = where(learns, policy(o).sample(), drawn).detach().named("a")
+            a = where(learns, policy(flat(o)).sample(), drawn).detach().named("a")
             step = env.step(scale_actions(a, box))
             o[b, t + 1] = step.obs
         with ctx.region("replay"):
             past = Remembered(window(length, over=t, steps=steps), batch, domain=(b, t))
-            seen, did = past.starts(o).take(m), past.starts(a).take(m)
+            seen, did = flat(past.starts(o)).take(m), past.starts(a).take(m)
             gain, later, discount = (x.take(m) for x in past.returns(step, gamma))
         with ctx.region("learning"):
             log_temperature = parameter((), domain=(t,), init=0.0, name="log_temperature")
             temperature = log_temperature.exp().detach()
             judges = [Target(one) for one in critics]
+            later = flat(later)
             then, likely = policy(later).rsample_and_log_prob(domain=(b, t, m))
             first, second = (value_of(one.network, later, then) for one in judges)
             soft = min(first, second) - temperature * likely

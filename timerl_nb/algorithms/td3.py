@@ -25,7 +25,12 @@ from timerl_nb.env.spaces import Box
 from timerl_nb.nn.layers import MLP, orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
-from timerl_nb.rl.off_policy_actions import continuing, scale_actions, uniform_actions
+from timerl_nb.rl.off_policy_actions import (
+    continuing,
+    flatten_observations,
+    scale_actions,
+    uniform_actions,
+)
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
 from timerl_nb.rl.transition_sampling import Remembered
@@ -88,6 +93,9 @@ def td3(
         learns = value(t) >= after
         changes = learns & (value(t) % delay == 0)
 
+        def flat(x: RecurrentTensor) -> RecurrentTensor:
+            return flatten_observations(x, env.obs_space)
+
         def value_of(critic: MLP, seen: RecurrentTensor, did: RecurrentTensor) -> RecurrentTensor:
             return critic(concat([seen, did], axis=-1)).take(0, -1)
 
@@ -99,18 +107,19 @@ def td3(
             ]
             o = like(env.obs_space, domain=(b, t)).named("o")
             o[b, 0] = env.reset(domain=(b,))
-            explores = actor(o).tanh() + noise * random_normal((actions,), domain=(b, t))
+            explores = actor(flat(o)).tanh() + noise * random_normal((actions,), domain=(b, t))
             drawn = uniform_actions(box, (b, t))
             a = where(learns, explores.clip(-1.0, 1.0), drawn).detach().named("a")
             step = env.step(scale_actions(a, box))
             o[b, t + 1] = step.obs
         with ctx.region("replay"):
             past = Remembered(window(length, over=t, steps=steps), batch, domain=(b, t))
-            seen, did = past.starts(o), past.starts(a)
+            seen, did = flat(past.starts(o)), past.starts(a)
             gain, later, discount = past.returns(step, gamma)
         with ctx.region("learning"):
             target, judges = Target(actor), [Target(one) for one in critics]
             off = (spread * random_normal((batch, actions), domain=(b, t))).clip(-most, most)
+            later = flat(later)
             then = (target.network(later).tanh() + off).clip(-1.0, 1.0)
             first, second = (value_of(one.network, later, then) for one in judges)
             goal = (gain + discount * min(first, second)).detach().named("goal")

@@ -1,4 +1,4 @@
-"""Environments of off-policy algorithms, and actions in a box."""
+"""Environments, observations and actions of off-policy algorithms."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any, TypeVar
 
 from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.language.argument_checks import number
-from timerl_nb.compiler.language.inputs.tensor_sources import random_uniform, tensor, where
+from timerl_nb.compiler.language.inputs.tensor_sources import random_uniform, tensor, where, zeros
+from timerl_nb.compiler.language.operations.random_draws import random_randint
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.distributions import Categorical
 from timerl_nb.env.environment import Simulation, made
-from timerl_nb.env.spaces import Box, Discrete
+from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
+from timerl_nb.rl.policy_networks import Mask
 
 S = TypeVar("S", Box, Discrete)
 
@@ -30,6 +33,33 @@ def continuing(algorithm: str, env: str | Simulation, actions: type[S]) -> tuple
             hint=f"make an environment with {kind} and autoreset='same_step'.",
         )
     return env, space
+
+
+def flatten_observations(
+    x: RecurrentTensor, space: Box | Discrete | MultiDiscrete
+) -> RecurrentTensor:
+    """Return observations [..., *shape] of a space as f32 [..., size]."""
+    rank, size = len(space.shape), prod(space.shape)
+    x = x.floating()
+    return x if rank == 1 else x.reshape((*x.shape[: len(x.shape) - rank], size))
+
+
+def best_action(
+    values: RecurrentTensor, mask: Mask | None, obs: RecurrentTensor
+) -> RecurrentTensor:
+    """Return the action of the greatest value [..., actions], among the allowed actions of the observation."""
+    if mask is not None:
+        values = where(mask(obs), values, float("-inf"))
+    return values.argmax(-1)
+
+
+def random_action(
+    count: int, mask: Mask | None, obs: RecurrentTensor, domain: tuple[Any, ...]
+) -> RecurrentTensor:
+    """Draw one of `count` actions uniformly, among the allowed actions of the observation."""
+    if mask is None:
+        return random_randint(count, domain=domain)
+    return Categorical(zeros((count,)), mask(obs)).sample(domain=domain)
 
 
 def scale_actions(a: RecurrentTensor, box: Box) -> RecurrentTensor:

@@ -22,17 +22,19 @@ from timerl_nb.nn.module import Module
 
 Critic = bool | Literal["apart"]
 Actions = Categorical | MultiCategorical | Normal
+Mask = Callable[[RecurrentTensor], RecurrentTensor]  # the allowed actions of an observation
 
 
 @dataclass(frozen=True)
 class Design:
-    """Structure of a network: widths of the tanh layers, kind of critic, initialisation, number of features."""
+    """Structure of a network: widths of the tanh layers, kind of critic, initialisation, number of features, mask."""
 
     hidden: tuple[int, ...]
     critic: Critic
     init: ScaledInit
     gain: float
     inputs: int | None = None
+    mask: Mask | None = None
 
 
 class Policy(Module):
@@ -87,7 +89,7 @@ class Policy(Module):
             if design.critic == "apart" and design.hidden
             else None
         )
-        self._apart = design.critic == "apart"
+        self._apart, self._mask = design.critic == "apart", design.mask
         self._made: dict[int, tuple[RecurrentTensor, Actions]] = {}
         self._seen: dict[Read, RecurrentTensor] = {}
         if features is None:
@@ -117,11 +119,13 @@ class Policy(Module):
         Args:
             o: the observation.
             mask: the allowed actions, as for `trl.distributions.Categorical`. Draws, modes, log-probabilities and
-                entropy are those of the allowed actions.
+                entropy are those of the allowed actions. By default the mask is that of `DNNBuilder.from_env`.
 
         Raises:
             ShapeError: the mask does not match, or the actions are numbers.
         """
+        if mask is None and self._mask is not None:
+            mask = self._mask(o)
         if mask is not None and self.log_std is not None:
             raise ShapeError(
                 "a mask is for discrete actions, but this policy's actions are numbers.",
@@ -209,6 +213,7 @@ class DNNBuilder:
         init: ScaledInit = scaled_normal,
         gain: float = 1.0,
         inputs: int | None = None,
+        mask: Mask | None = None,
     ) -> Self:
         """Set the sizes from an environment, and the structure of the network.
 
@@ -220,6 +225,8 @@ class DNNBuilder:
             gain: the gain of the tanh layers; that of the actor's last layer is 0.01, that of the critic's 1.
             inputs: the number of features, if the network reads features such as the state of a recurrent cell; by
                 default it reads observations.
+            mask: a function of the observation that returns the allowed actions; it applies wherever the network is
+                called without a mask.
 
         Returns:
             the builder.
@@ -250,7 +257,12 @@ class DNNBuilder:
             )
         if inputs is not None:
             inputs = integer("inputs", inputs, least=1)
-        self._given = env, Design(tuple(hidden), critic, init, gain, inputs)
+        if mask is not None and not callable(mask):
+            raise TimeRLError(
+                f"mask={mask!r} is not a function of the observation.",
+                hint="pass a function here, or a tensor to dnn.sample(o, mask=…).",
+            )
+        self._given = env, Design(tuple(hidden), critic, init, gain, inputs, mask)
         return self
 
     def build(self) -> Policy:

@@ -77,3 +77,32 @@ def test_an_environment_without_the_mask_is_refused() -> None:
         result.policy().evaluate(Other(), 2)
     with pytest.raises(trl.errors.OptionError, match="input 'legal' is missing"):
         result.policy()(np.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds", "options"),
+    [
+        ("reinforce", {"B": 4, "I": 2, "T": 9}, {}),
+        ("clipped_ppo", {"B": 4, "I": 3, "T": 8}, {"epochs": 1, "minibatches": 1}),
+        (
+            "dqn",
+            {"B": 2, "T": 60},
+            {"length": 9, "batch": 2, "after": 5, "epsilon": (1.0, 0.5, 60)},
+        ),
+        ("r2d2", {"B": 2, "I": 8, "T": 8}, {"length": 9, "batch": 2, "after": 2, "burn": 2}),
+    ],
+)
+def test_algorithms_choose_legal_actions(name: str, bounds: Any, options: Any) -> None:
+    """In self-play, only an illegal move has a negative reward."""
+    make = getattr(trl.algorithms, name)
+    least = {}
+    for mask in (None, trl.env.TicTacToe.legal):
+        program = make("TicTacToe", hidden=(4,), mask=mask, **options).compile(bounds)
+        least[mask is None] = program.execute(seed=0, progress=False)["return"].min()
+    assert least[True] < 0 <= least[False]
+
+
+def test_a_mask_of_a_network_is_a_function() -> None:
+    env = trl.env.make("TicTacToe")
+    with pytest.raises(trl.errors.TimeRLError, match="is not a function of the observation"):
+        trl.DNNBuilder().from_env(env, mask=[True])  # type: ignore[arg-type]

@@ -127,6 +127,28 @@ def test_what_is_remembered_is_from_the_window(alpha: float | None) -> None:
     np.testing.assert_allclose(found["weight"][:, 30:].max(), 1.0, rtol=1e-5)
 
 
+class Plane(trl.env.Environment):
+    """Observations [2, 3] of bytes, and actions [2, 2] in a box."""
+
+    obs_space, act_space = trl.env.Box(0, 1, (2, 3), "u8"), trl.env.Box(-1.0, 1.0, (2, 2))
+    max_steps = 3
+
+    def first_state(self, domain: Any) -> Any:
+        return trl.random.randint(0, 2, (2, 3), domain=domain)
+
+    def observe(self, state: Any) -> Any:
+        return state.cast("u8")
+
+    def transition(self, state: Any, action: Any) -> Any:
+        return 1 - state, action.sum(axis=(-1, -2)), trl.constant(False)
+
+
+@pytest.mark.parametrize("name", ["ddpg", "td3"])
+def test_observations_have_any_shape(name: str) -> None:
+    ctx = getattr(trl.algorithms, name)(Plane(autoreset="same_step"), hidden=(4,), length=3)
+    assert ctx.pdg()
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -141,6 +163,8 @@ def test_what_is_remembered_is_from_the_window(alpha: float | None) -> None:
     ids=str,
 )
 def test_algorithms_are_what_the_reference_says(name: str, options: dict[str, Any]) -> None:
+    if options.get("env") == "plane":
+        options = {**options, "env": Plane(autoreset="same_step")}
     small = {"hidden": (4,), "length": 3, "batch": 2, "after": 1, **options}
     ctx, bounds = getattr(trl.algorithms, name)(**small), {"B": 2, "T": 4}
     program = ctx.compile(bounds, XLA)
