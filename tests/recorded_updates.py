@@ -23,7 +23,7 @@ def recorded_updates(
     """Run an algorithm of a module in `timerl_nb.algorithms`.
 
     The outputs include the local variables `names` of its function, its parameters by name, and their gradients as
-    `grad <name>`.
+    `grad <name>`. A local dictionary has the outputs `<variable> <key>`.
     """
     source = importlib.import_module(f"timerl_nb.algorithms.{module}")
 
@@ -34,8 +34,12 @@ def recorded_updates(
             found = frame.f_back.f_locals
             ctx = self.params[0].ctx
             for name in names:
-                if name in found and not any(x == name for x in ctx.outputs):
-                    ctx.output(name, found[name])
+                many = found.get(name)
+                several = many if isinstance(many, dict) else {name: many}
+                for key, x in several.items():
+                    label = key if several is not many else f"{name} {key}"
+                    if x is not None and not any(one == label for one in ctx.outputs):
+                        ctx.output(label, x)
             for p in self.params:
                 ctx.output(p.name, p)
                 ctx.output(f"grad {p.name}", p.grad)

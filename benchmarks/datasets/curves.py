@@ -36,7 +36,8 @@ class Task:
     @property
     def steps(self) -> int:
         """Environment steps of an iteration, including steps after the end of an episode."""
-        return self.bounds["B"] * (self.bounds["T"] if "I" in self.bounds else 1)
+        envs = self.bounds["B"] if "B" in self.bounds else 2 * self.bounds["N"]  # antithetic pairs
+        return envs * (self.bounds["T"] if "I" in self.bounds else 1)
 
 
 TASKS: Final[Mapping[str, Task]] = {
@@ -54,6 +55,9 @@ TASKS: Final[Mapping[str, Task]] = {
     "r2d2": Task("TMaze", {"B": 8, "I": 1_950, "T": 32}),
     "td3": Task("Pendulum-v1", {"B": 4, "T": 8_000}),
     "sac": Task("Pendulum-v1", {"B": 4, "T": 8_000}),
+    "impala": Task("CartPole-v1", {"B": 16, "I": 1_900, "T": 16}),
+    "recurrent_ppo": Task("TMaze", {"B": 32, "I": 122, "T": 128}, {"segment": 32}),
+    "evolution_strategies": Task("CartPole-v1", {"N": 16, "I": 125, "T": 500}),
 }
 
 Row = tuple[int, int, int, float]

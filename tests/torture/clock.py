@@ -99,13 +99,13 @@ def tried(every: str, moves: list[float]) -> str:
 def missed(saved: list[int], moves: list[float], seconds: float) -> str:
     """Return an iteration with a missing or surplus save, or nothing.
 
-    A save is due when the interval has passed since the last one. Time before a step backwards is
-    unknown, and not counted.
+    A save is due when the interval has passed since the last one, and before the last iteration. Time
+    before a step backwards is unknown, and not counted.
     """
     passed = 0.0
     for turn, move in enumerate(moves[:-1], 1):
         passed = max(passed + move, 0.0)
-        is_due = passed >= seconds
+        is_due = passed >= seconds or turn == len(moves) - 1
         if is_due != (turn in saved[:-1]):
             return f"turn {turn} was {'not ' if is_due else ''}saved, {passed} s after the last"
         if is_due:

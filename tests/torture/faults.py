@@ -247,8 +247,8 @@ def _left(fault: Fault, folder: Path, want: dict[str, np.ndarray]) -> str:
     left = sorted(path.name for path in folder.iterdir())
     if fault.of == "state":
         states = [n for n in left if n not in ("lock", MANIFEST)]
-        # if its deletion failed, it stays until a run opens the folder
-        if len(states) > 1 + fault.call.startswith(REMOVING) or any(n[0] == "." for n in states):
+        # the end and the state before it; if a deletion failed, its state stays until a run opens the folder
+        if len(states) > 2 + fault.call.startswith(REMOVING) or any(n[0] == "." for n in states):
             return f"leaves {left} in the end"
     elif len([n for n in left if n.endswith(".safetensors") and n[0] != "."]) != TURNS // 2:
         return f"leaves {left} in the end"

@@ -136,12 +136,13 @@ class Killed:
             return "while a state was written", [f"{self} left {error}"]
         if manifest.turn < before:
             wrong.append(f"{self} is at turn {manifest.turn}, and was at {before}")
-        # of an interrupted save: a draft or final state, and perhaps the manifest's draft
+        # of an interrupted save: a draft or final state, and perhaps the manifest's draft; states of the
+        # manifest before it may still be there
         parts = len(states) + sum(name.startswith(".state-") for name in drafts)
-        if len(drafts) > 1 or parts > 2:
+        if len(drafts) > 1 or parts > 1 + len(manifest.states):
             wrong.append(f"{self} has left {[*drafts, *states]}")
         self.folder_share = sum(path.stat().st_size for path in there) / manifest.nbytes
-        is_writing = bool(drafts) or len(states) > 1
+        is_writing = bool(drafts) or not manifest.states.issuperset(states)
         return "while a state was written" if is_writing else "between two states", wrong
 
     def end(self) -> list[str]:
@@ -152,7 +153,7 @@ class Killed:
         want, have = (arrays_of((self.place / name).read_bytes()) for name in ("whole", "ended"))
         wrong = [f"{self} {other}"] if (other := differs(want, have)) else []
         left = sorted(path.name for path in self.folder.iterdir())
-        if left != sorted(["lock", MANIFEST, RunFolder(self.folder).manifest().state]):
+        if left != sorted(["lock", MANIFEST, *RunFolder(self.folder).manifest().states]):
             wrong.append(f"{self} leaves {left}")
         if not wrong:
             rmtree(self.place)

@@ -107,7 +107,7 @@ def tried(
         if won and manifest.seed != SEEDS[0 if resuming else won[0]]:
             wrong.append(f"the run of seed {manifest.seed} is kept, writer {won[0]} wrote")
         left = sorted(path.name for path in place.iterdir())
-        if not manifest.is_finished or left != sorted(["lock", MANIFEST, manifest.state]):
+        if not manifest.is_finished or left != sorted(["lock", MANIFEST, *manifest.states]):
             wrong.append(f"they leave {left} at turn {manifest.turn}")
     except TimeRLError as error:
         wrong.append(f"they leave {error}")

@@ -31,7 +31,7 @@ from timerl_nb.compiler.language.argument_checks import seed_of
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.execution.control.periodic_saving import Every
 
-USUAL: Final[Mapping[str, int]] = {"B": 64, "I": 100, "T": 500}
+USUAL: Final[Mapping[str, int]] = {"B": 64, "I": 100, "T": 500, "N": 16}
 _USUAL_STEPS: Final = 5_000  # T of a program without I, which learns at each step
 
 _HELP: Final = """usage: timerl {command} ALGORITHM [OPTION ...]
@@ -138,7 +138,7 @@ def parser_of(command: str, chosen: Algorithm, examples: str) -> Parser:
         type=bounds,
         action="append",
         metavar="B=64,I=100",
-        help=f"the number of environments B, iterations I and steps T (default: {usual}; for an algorithm without I, T={_USUAL_STEPS})",
+        help=f"the number of environments B (or pairs of perturbed policies N), iterations I and steps T (default: {usual}; for an algorithm without I, T={_USUAL_STEPS})",
     )
     parser.add_argument(
         "--option",

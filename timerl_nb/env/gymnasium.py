@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
@@ -88,12 +89,11 @@ class GymEnvironment(Simulation):
             env = self._gym.make(self._name, **self._options)
         except (self._gym.error.Error, TypeError) as error:
             raise EnvError(f"{self.made_as}: {error}") from None
-        from timerl_nb.env.plain_spaces import PlainSpaces, is_plain
-
-        if is_plain(env.observation_space) and is_plain(env.action_space):
+        plain: Any = import_module("timerl_nb.env.plain_spaces")  # imports Gymnasium
+        if plain.is_plain(env.observation_space) and plain.is_plain(env.action_space):
             return env
         try:
-            return PlainSpaces(env)
+            return plain.PlainSpaces(env)
         except ValueError as error:
             env.close()
             raise EnvError(

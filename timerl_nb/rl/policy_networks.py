@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from timerl_nb.base.errors import EnvError, ShapeError, TimeRLError, user_origin
 from timerl_nb.compiler.ir.operations import Read
+from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, parameter
 from timerl_nb.compiler.language.policy.environment_and_action_record import Actor, call_network
 from timerl_nb.compiler.language.program_context import current
@@ -25,12 +26,13 @@ Actions = Categorical | MultiCategorical | Normal
 
 @dataclass(frozen=True)
 class Design:
-    """Structure of a network: widths of the tanh layers, kind of critic, initialisation."""
+    """Structure of a network: widths of the tanh layers, kind of critic, initialisation, number of features."""
 
     hidden: tuple[int, ...]
     critic: Critic
     init: ScaledInit
     gain: float
+    inputs: int | None = None
 
 
 class Policy(Module):
@@ -59,8 +61,9 @@ class Policy(Module):
                 f"policies choose float32 numbers, but the action space is {space}.",
                 hint='use an action space Box(low, high, shape, "f32").',
             )
-        self._inputs = prod(env.obs_space.shape)
-        self._obs_shape = tuple(env.obs_space.shape)
+        features = design.inputs
+        self._obs_shape = tuple(env.obs_space.shape) if features is None else (features,)
+        self._inputs = prod(self._obs_shape)
         self._act_shape = tuple(space.shape)
         sizes = [self._inputs, *design.hidden]
         self._sizes = space.sizes if isinstance(space, MultiDiscrete) else None
@@ -87,8 +90,9 @@ class Policy(Module):
         self._apart = design.critic == "apart"
         self._made: dict[int, tuple[RecurrentTensor, Actions]] = {}
         self._seen: dict[Read, RecurrentTensor] = {}
-        seen = tuple(env.obs_space.shape), env.obs_space.dtype
-        current().policies.append(Actor(self, *seen, call_network, user_origin()))
+        if features is None:
+            seen = self._obs_shape, env.obs_space.dtype
+            current().policies.append(Actor(self, *seen, call_network, user_origin()))
 
     def _map_parameters(self, change: Callable[[Parameter], Any]) -> Self:
         twin = super()._map_parameters(change)
@@ -204,6 +208,7 @@ class DNNBuilder:
         critic: Critic = False,
         init: ScaledInit = scaled_normal,
         gain: float = 1.0,
+        inputs: int | None = None,
     ) -> Self:
         """Set the sizes from an environment, and the structure of the network.
 
@@ -213,6 +218,8 @@ class DNNBuilder:
             critic: whether the network has a value output, from the same layers; "apart" gives it separate layers.
             init: the initialiser of the weights, a function of the gain: `nn.scaled_normal` or `nn.orthogonal`.
             gain: the gain of the tanh layers; that of the actor's last layer is 0.01, that of the critic's 1.
+            inputs: the number of features, if the network reads features such as the state of a recurrent cell; by
+                default it reads observations.
 
         Returns:
             the builder.
@@ -241,7 +248,9 @@ class DNNBuilder:
             raise ShapeError(
                 f"hidden must be a list of widths, not {hidden!r}.", hint="write hidden=[32, 32]."
             )
-        self._given = env, Design(tuple(hidden), critic, init, gain)
+        if inputs is not None:
+            inputs = integer("inputs", inputs, least=1)
+        self._given = env, Design(tuple(hidden), critic, init, gain, inputs)
         return self
 
     def build(self) -> Policy:

@@ -46,6 +46,7 @@ PLACEHOLDERS = {
 }
 FEWER = {"--seeds": "2", "--pairs": "2", "--iterations": "5"}  # values of options
 SIZES = ["--bounds", "B=2,I=2,T=4"]
+PAIRS = ["--bounds", "N=2,I=2,T=4"]
 STEPS = ["--bounds", "B=2,T=24", "--after", "4", "--batch", "2"]
 PROGRAM = """\
 import timerl_nb as trl
@@ -96,7 +97,8 @@ def small(words: list[str]) -> list[str]:
     words = [fewer.get(before, word) for before, word in zip(["", *words], words, strict=False)]
     if words[0] not in ("train", "sweep") or "--help" in words:
         return words
-    sizes = STEPS if words[1] in OFF_POLICY else [*SIZES, "--option", "executor=interpret"]
+    sizes = PAIRS if words[1] == "evolution_strategies" else SIZES
+    sizes = STEPS if words[1] in OFF_POLICY else [*sizes, "--option", "executor=interpret"]
     if "hidden=" not in " ".join(words):
         sizes = [*sizes, "--hidden", "4"]
     return [*words, *sizes]
@@ -255,6 +257,9 @@ ALGORITHMS = {
     "reinforce": [],
     "ppo": [],
     "clipped_ppo": ["--minibatches", "2"],
+    "impala": [],
+    "recurrent_ppo": ["--segment", "2", "--minibatches", "2", "--size", "2"],
+    "evolution_strategies": [],
     "dqn": [],
     "r2d2": ["--state", "3", "--batch", "2", "--after", "1"],
     "ddpg": ["--env", "Pendulum-v1"],

@@ -15,7 +15,7 @@ import pytest
 
 import timerl_nb as trl
 from benchmarks import __main__ as face
-from benchmarks.datasets import curves, remaking, trajectories
+from benchmarks.datasets import curve_pictures, curves, remaking, trajectories
 from timerl_nb.base.errors import CallError, OptionError, ShapeError
 from timerl_nb.datasets.table import Table
 from timerl_nb.datasets.trajectories import (
@@ -38,6 +38,9 @@ LEARNT = {
     "r2d2": 0.9,
     "td3": -400,
     "sac": -250,
+    "impala": 460,
+    "recurrent_ppo": 0.95,
+    "evolution_strategies": 475,
 }
 EXACT_STEPS = 50  # trajectories are chaotic: differences of rounding grow with time
 
@@ -217,6 +220,15 @@ def test_every_run_has_learnt(name: str) -> None:
         tenth = len(run) // 10
         first, last = returns[:tenth].mean(), returns[-tenth:].mean()
         assert last >= LEARNT[name] and last - first > 0.5 * abs(last), (seed, first, last)
+
+
+PICTURES = sorted(curve_pictures.PICTURES.glob("learning-*.svg"))
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.stem)
+def test_pictures_show_the_stored_curves(path: Path) -> None:
+    name = path.stem.removeprefix("learning-")
+    assert path.read_text() == curve_pictures.picture([name])
 
 
 def test_a_curve_begins_again() -> None:

@@ -136,7 +136,7 @@ def test_what_is_remembered_is_from_the_window(alpha: float | None) -> None:
         ("dqn", {"atoms": 5, "support": (0, 9), "duel": True, "steps": 2, "alpha": 0.6}),
         ("ddpg", {"lasting": 0.5, "env": "MountainCarContinuous-v0"}),
         ("td3", {"env": "MountainCarContinuous-v0"}),
-        ("sac", {"env": "MountainCarContinuous-v0", "steps": 2}),
+        ("sac", {"env": "MountainCarContinuous-v0", "steps": 2, "lasting": 0.5}),
     ],
     ids=str,
 )

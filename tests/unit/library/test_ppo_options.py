@@ -40,8 +40,9 @@ def test_updates_stop_at_the_target_kl(monkeypatch: pytest.MonkeyPatch) -> None:
     found = recorded_updates("clipped_ppo", monkeypatch, bounds, names, options, **settings)
     params = [name.removeprefix("grad ") for name in found if name.startswith("grad ")]
     p = {name: jnp.asarray(found[name][0, 0, 0]) for name in params}
-    m = {name: jnp.zeros_like(x) for name, x in p.items()}
-    v, count, made = dict(m), 0, []
+    m: dict[str, Any] = {name: jnp.zeros_like(x) for name, x in p.items()}
+    v: dict[str, Any] = {**m}
+    count, made = 0, list[bool]()
     loss = jax.jit(jax.value_and_grad(minibatch_loss, has_aux=True))
     for i in range(2):
         stopped = False

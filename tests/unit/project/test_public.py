@@ -46,7 +46,8 @@ def test_modules_of_the_compiler_are_not_listed() -> None:
 
 
 def test_what_pages_and_lessons_write_is_listed() -> None:
-    written = {name for page in PAGES for name in re.findall(r"\btrl\.(\w+)", page.read_text())}
+    texts = [page.read_text().replace("\\_", "_") for page in PAGES]  # Markdown escapes
+    written = {name for text in texts for name in re.findall(r"\btrl\.(\w+)", text)}
     assert written - {*dir(trl)} == set()
 
 

@@ -45,7 +45,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
     program = SUBJECTS[name](250)
     want = given_by(program.execute(seed=7))
     assert not differs(want, given_by(program.resume(killed.folder, every=250)))
-    assert len(list(killed.folder.iterdir())) == 3
+    assert len(list(killed.folder.iterdir())) == 4  # two states
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

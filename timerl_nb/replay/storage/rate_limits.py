@@ -20,7 +20,7 @@ class SampleToInsertRatio:
     while d is below `-error`. The check precedes a call, so one call can exceed the limit. Before the buffer
     has `least` rows, `sample` waits and `insert` never does.
 
-    Source: Cassirer et al. 2021, §3.2.
+    Source: Cassirer et al. 2021.
 
     Attributes:
         ratio: the number of drawn rows per inserted row.

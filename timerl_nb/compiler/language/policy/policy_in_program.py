@@ -108,7 +108,7 @@ class InProgram:
         for name, x in self._came.items():
             first, after = step.shown.get(name, (None, None))
             if after is not None and after.type == x.type:
-                self._follows(x, first, after, None)  # it belongs to the next observation
+                carry_state(x, first, after, self.time, None)  # it belongs to the next observation
                 continue
             shown = getattr(step, name, None)
             if not isinstance(shown, RecurrentTensor) or shown.type != x.type:

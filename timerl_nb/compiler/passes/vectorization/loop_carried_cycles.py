@@ -17,7 +17,7 @@ from timerl_nb.compiler.ir.analysis.dynamic_lengths import waits
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import Op, Read
 from timerl_nb.compiler.symbolic.dimensions import Domain
-from timerl_nb.compiler.symbolic.index_expressions import Entry, Index, Lin, Slice, sym
+from timerl_nb.compiler.symbolic.index_expressions import Entry, Extremum, Index, Lin, Slice, sym
 
 Edge = tuple[Op, Read]  # an operation, and one of its reads
 
@@ -136,6 +136,10 @@ def directions(pdg: Pdg, ops: Iterable[int], dim: str) -> frozenset[bool]:
 
 def _never_ahead(entry: Entry, dim: str) -> bool:
     last = entry.hi - 1 if isinstance(entry, Slice) else entry
+    atom = last.terms[0][0] if last.is_atom else None
+    if isinstance(atom, Extremum):  # such as max(i - 3, 0)
+        enough = all if atom.which == "max" else any
+        return enough(_never_ahead(arg, dim) for arg in atom.args)
     at_start = last.is_const and last.const == 0
     back = steps_back(last, dim)
     return at_start or (back is not None and back >= 0)

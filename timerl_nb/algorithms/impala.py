@@ -1,0 +1,117 @@
+"""Actor-critic with V-trace returns: IMPALA. Source: Espeholt et al. 2018.
+
+The acting policy is `lag` iterations old. V-trace corrects the returns by clipped probability ratios. With `lag=0` the
+ratios are 1, and the program is `a2c`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+
+from timerl_nb.base.errors import EnvError
+from timerl_nb.compiler.language.argument_checks import integer, number
+from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor, value, where
+from timerl_nb.compiler.language.inputs.tensor_sources import maximum as max
+from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
+from timerl_nb.driver.compiling_context import Context
+from timerl_nb.env.environment import Simulation, made
+from timerl_nb.nn.layers import orthogonal
+from timerl_nb.optim import Adam
+from timerl_nb.rl.episode_returns import episode_returns
+from timerl_nb.rl.policy_networks import DNNBuilder
+
+
+def impala(
+    env: str | Simulation = "CartPole-v1",
+    *,
+    lag: int = 1,
+    hidden: Sequence[int] = (64, 64),
+    gamma: float = 0.99,
+    lam: float = 1.0,
+    rho: float = 1.0,
+    c: float = 1.0,
+    critic: float = 0.5,
+    entropy: float = 0.01,
+    lr: float = 1e-3,
+    anneal: bool = True,
+    max_norm: float = 0.5,
+) -> Context:
+    """Return the program of IMPALA: an actor-critic that learns from the steps of an older policy.
+
+    Each of I iterations takes T steps in B environments with the parameters of `lag` iterations before, and makes one
+    update. The outputs are "return", the mean over the episodes that end in an iteration (0 if there are none),
+    "episodes", their number, and "loss".
+
+    Args:
+        env: a name, or `trl.env.make(..., autoreset="same_step")`.
+        lag: the age of the acting policy in iterations; the first `lag` iterations act with the initial parameters.
+        hidden: the widths of the tanh layers; actor and critic have separate networks.
+        gamma: the discount.
+        lam: the λ of the returns; 1 sums all rewards up to the end of the iteration.
+        rho: the truncation level of the ratio that weights a step's error. It determines the policy whose value is learnt.
+        c: the truncation level of the ratio that weights later errors. It determines the speed of convergence.
+        critic, entropy: the weights of the critic's loss and of the policy's entropy.
+        lr: Adam's initial learning rate.
+        anneal: whether the learning rate decreases linearly to 0.
+        max_norm: the greatest Euclidean norm of the gradients.
+
+    Returns:
+        a context with the dimensions b, i and t; compile it with bounds for B, I and T.
+
+    Raises:
+        EnvError: the environment does not reset itself in the same step.
+        ShapeError: an argument has an unsuitable value.
+
+    Example:
+        >>> trl.algorithms.impala("CartPole-v1", lag=4, hidden=(32,))
+        Context(b < B, i < I, t < T; ... operations)
+    """
+    env = made(env, autoreset="same_step")
+    gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
+    rho, c = number("rho", rho, least=0), number("c", c, least=0)
+    lag = integer("lag", lag, least=0)
+    if env.autoreset != "same_step":
+        raise EnvError(
+            f"IMPALA needs an environment that resets itself in the same step, not {env!r}.",
+            hint="make it with autoreset='same_step'.",
+        )
+    with Context("b", "i", "t") as ctx:
+        (b, _), (i, I), (t, T) = ctx.dims
+        with ctx.region("acting"):
+            design = DNNBuilder(domain=(i,)).from_env(
+                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2)
+            )
+            dnn = design.build()
+            behaviour = dnn[max(i - lag, 0)]
+            o = like(env.obs_space, domain=(b, i, t)).named("o")
+            a = behaviour.sample(o).named("a")
+            o[b, 0, 0] = env.reset(domain=(b,))
+            step = env.step(a)
+            o[b, i + 1, 0] = step.obs[b, i, T - 1]
+            o[b, i, t + 1], r, done = step.obs, step.reward.named("r"), step.done
+        with ctx.region("learning"):
+            dist, v = dnn(o), dnn.value(o).named("v")
+            log_prob, known = dist.log_prob(a), v.detach()
+            ratio = (log_prob - behaviour.log_prob(a)).exp().detach().named("ratio")
+            after = where(step.terminated, 0.0, dnn.value(step.final_obs).detach())
+            surprise = r + gamma * after - known
+            trusted, carried = min(ratio, rho), gamma * lam * min(ratio, c)
+            drift = tensor((), domain=(b, i, t)).named("drift")  # V-trace target minus value
+            later = where(done, 0.0, drift[b, i, min(t + 1, T - 1)])
+            drift[t == T - 1] = trusted * surprise
+            drift[t < T - 1] = trusted * surprise + carried * later
+            follows = where(value(t) < value(T - 1), later, 0.0)
+            advantage = trusted * (surprise + gamma * follows)
+            regret = 0.5 * (v - (drift + known)).square()
+            lost = critic * regret - log_prob * advantage - entropy * dist.entropy()
+            loss = lost.mean(over=(b, t))
+            loss.backward()
+            left = 1.0 - value(i).floating() / value(I).floating() if anneal else 1.0
+            Adam(dnn.params, lr=lr * left, eps=1e-5, max_norm=max_norm).step()
+        with ctx.region("returns"):
+            returns, episodes = episode_returns(step, over=b, along=(i, t))
+        ctx.output("return", returns)
+        ctx.output("episodes", episodes)
+        ctx.output("loss", loss)
+    return ctx
