@@ -81,7 +81,8 @@ def main(*words: str, rounds: int = 5) -> None:
     """Run some sweeps; print tables and findings, and write `runs/collect.csv`.
 
     "choices" compares the strategy chosen by `trl.collect` with the fastest one. "learner" trains a
-    PyTorch learner. "overlap" compares `ahead=1` with collecting and learning in turn. "fit" fits the cost model to this machine and stores the result.
+    PyTorch learner. "overlap" compares `ahead=1` with collecting and learning in turn. "fit" fits the
+    cost model to this machine and stores the result.
 
     Raises:
         SystemExit: No such sweep exists.

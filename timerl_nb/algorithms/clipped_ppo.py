@@ -52,8 +52,8 @@ def clipped_ppo(
 
     Each of I iterations takes T steps in B environments, then makes `epochs` * `minibatches` updates. The outputs are
     "return", the mean over the episodes that end in an iteration (0 if there are none), "episodes", their number, "loss",
-    and with `target_kl` "updates", the number of updates made. `minibatches` must divide B * T. Values continue with the
-    critic's estimate after the last step of an iteration, and after a time limit.
+    and with `target_kl` "updates", the number of updates made. `minibatches` must divide B * T. Returns bootstrap
+    from the critic after the last step of an iteration, and after a time limit.
 
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`.

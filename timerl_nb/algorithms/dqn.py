@@ -72,13 +72,13 @@ def dqn(
         mask: a function of observations that returns the allowed actions, such as `trl.env.TicTacToe.legal`; axes of draws
             may come first. None allows all actions.
         length: the number of steps per environment in the replay window.
-        batch: the number of steps drawn per update.
+        batch: the number of steps drawn per environment and update.
         steps: the number of rewards in a return.
         double: choose the next action by the network and evaluate it by the target network.
-        duel: separate streams for the value of an observation and the advantages of the actions.
-        atoms: the number of returns in a distribution per action; the loss is a cross-entropy, also as priority. None
-            learns mean returns.
-        support: the smallest and the greatest of these returns; give those of the environment and `gamma`.
+        duel: a dueling network, with separate streams for the value of an observation and the actions' advantages.
+        atoms: the number of atoms of the return distribution of each action (C51). Loss and priority are then its
+            cross-entropy. None learns mean returns.
+        support: the smallest and the greatest atom; choose them by the environment's returns with `gamma`.
         alpha: draw steps with probabilities proportional to `(|error| + 1e-3)**alpha`; None draws uniformly.
         beta: the exponent of the importance weights that correct this; 1 is the full correction.
         gamma: the discount.

@@ -52,8 +52,8 @@ def impala(
             all of them.
         gamma: the discount.
         lam: the λ of the returns; 1 sums all rewards up to the end of the iteration.
-        rho: the greatest probability ratio of a step's own error. It decides which policy's values are learned.
-        c: the greatest probability ratio that carries later errors back. It decides the speed of learning.
+        rho: the truncation level of the ratio that weights a step's error. It determines the policy whose value is learnt.
+        c: the truncation level of the ratio that weights later errors. It determines the speed of convergence.
         critic, entropy: the weights of the critic's loss and of the policy's entropy.
         lr: Adam's initial learning rate.
         anneal: whether the learning rate decreases linearly to 0.

@@ -48,8 +48,8 @@ def ppo(
         lr: Adam's initial learning rate.
         anneal: whether the learning rate decreases linearly to 0.
         max_norm: the greatest Euclidean norm of the gradients; None for no limit.
-        bootstrap: whether values continue after the last step of an iteration and after a time limit. By default the
-            task ends there.
+        bootstrap: whether returns bootstrap from the critic after the last step of an iteration and after a time
+            limit. By default the value there is 0.
 
     Returns:
         a context with the dimensions b, i and t; compile it with bounds for B, I and T.

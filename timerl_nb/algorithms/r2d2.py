@@ -2,7 +2,7 @@
 
 R2D2 is double DQN with a recurrent network. Each iteration adds a sequence of T steps per environment to the replay
 window, with the network's states. An update starts from a stored state `burn` steps before a drawn sequence, and
-computes the state at its beginning by the current parameters.
+computes the state at its beginning with the current parameters (burn-in).
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def r2d2(
 ) -> Context:
     """Return the program of R2D2 with replay of sequences from the program's own past.
 
-    Each iteration takes T steps in each of B environments, and makes one update from `after` on. T is the length of the
-    sequences, so gradients flow back through at most T steps. The outputs over i are "return", the mean over the
-    episodes that end in the iteration (0 if there are none), "episodes", their number, and "loss".
+    Each iteration takes T steps in each of B environments. Iterations from `after` on also make one update. T is the
+    length of the sequences, so gradients flow back through at most T steps. The outputs over i are "return", the mean
+    over the episodes that end in the iteration (0 if there are none), "episodes", their number, and "loss".
 
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`, with discrete actions.
@@ -78,10 +78,10 @@ def r2d2(
         state: the size of the GRU's state.
         length: the number of sequences per environment in the replay window.
         batch: the number of sequences drawn per environment and update.
-        burn: the number of steps before a sequence, at most T, that compute its first state; 0 takes the stored state.
+        burn: the number of burn-in steps before a sequence, at most T; 0 begins with the stored state.
         steps: the number of rewards in a return; returns end at the end of a sequence.
-        alpha, beta: as for `dqn`, with the error of a sequence: `eta` of the greatest error of its steps, and the rest
-            of their mean.
+        alpha, beta: as for `dqn`. The error of a sequence is `eta` times the greatest error of its steps, plus
+            `1 - eta` times their mean.
         eta: the weight of the greatest error.
         gamma: the discount.
         lr: Adam's initial learning rate; it decreases linearly to 0.

@@ -1,7 +1,7 @@
 """Clipped PPO with a recurrent policy, for tasks with memory. Source: Schulman et al. 2017; Cho et al. 2014.
 
 The state of a GRU continues over iterations and is reset at the end of an episode. Minibatches consist of segments of
-consecutive steps. The state at the first step of a segment is the one of acting, and gradients flow back to that step.
+consecutive steps. A segment begins with the state of acting, and gradients flow back to its first step.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def recurrent_ppo(
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`.
         size: the size of the unit's state.
-        segment: the number of steps of a segment. Gradients flow back over at most as many steps.
+        segment: the number of steps of a segment, the limit of back-propagation through time.
         epochs: the number of passes over an iteration's segments, each in a new random order.
         minibatches: the number of minibatches per pass.
         hidden: the widths of the tanh layers between the state and the outputs; actor and critic have separate ones.

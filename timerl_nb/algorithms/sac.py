@@ -65,7 +65,7 @@ def sac(
         share: the fraction by which the target networks approach the critics at each step.
         target_entropy: the entropy of actions, in halves of the box, to which the temperature adapts; None for minus the
             number of their elements.
-        lasting: the probability that a random action before `after` is that of the step before.
+        lasting: the probability that a uniform action, before step `after`, repeats the previous action.
         after: the first step with an update.
 
     Returns:

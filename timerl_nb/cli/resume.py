@@ -14,8 +14,8 @@ from timerl_nb.cli.support.foreground_run import go_on
 
 _EXAMPLES: Final = """  timerl resume runs/reinforce-CartPole-v1-1
 
-For a finished run the command prints the result. --more 100 trains it for 100 more iterations. The folder contains the algorithm with its
-arguments, bounds, options and seed, so no other argument is necessary.
+For a finished run the command prints the result. --more 100 trains it for 100 more iterations. The
+folder contains the algorithm with its arguments, bounds, options and seed.
 """
 
 

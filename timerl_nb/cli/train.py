@@ -138,7 +138,7 @@ def parser_of(command: str, chosen: Algorithm, examples: str) -> Parser:
         type=bounds,
         action="append",
         metavar="B=64,I=100",
-        help=f"the number of environments B, iterations I and steps T, or of pairs N (default: {usual}; for an algorithm without I, T={_USUAL_STEPS})",
+        help=f"the number of environments B (or pairs of perturbed policies N), iterations I and steps T (default: {usual}; for an algorithm without I, T={_USUAL_STEPS})",
     )
     parser.add_argument(
         "--option",

@@ -1,4 +1,4 @@
-"""Batches made in the background, while the caller learns (`trl.collect(…, ahead=1)`).
+"""Batches collected in the background, while the caller learns (`trl.collect(…, ahead=1)`).
 
 Each call of `next` requests a batch with the weights of that call. A single thread makes the
 batches in the order of the requests, so their sequence does not depend on the speed of the threads.
@@ -80,7 +80,9 @@ class _Worker:
         """Call a function of the environments, which are opened before the first call."""
         self.thread = threading.get_ident()
         if self.is_stopped:
-            raise ExecutionError("the collector is closed.", hint="create a new collector.")
+            raise ExecutionError(
+                "the collector is closed.", hint="create a new collector: trl.collect(…)."
+            )
         with self._settings():
             if self._source is None:
                 self._source = self._prepared(self._seed)

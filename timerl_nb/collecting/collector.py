@@ -444,15 +444,15 @@ def collect(
             considers only strategies with equal trajectories; "any" considers all.
         params: initial weights; see `Collector.load`. For a JAX function, any pytree.
         explore: whether `result.policy()` adds the exploration of its training program.
-        ahead: number of batches made in the background while the caller learns, with all
-            strategies. The batches are the same for the same seed and the same calls, but have older
-            weights; see `Collector.next`. A PyTorch module is copied, and `load` changes its copy. A
+        ahead: number of batches collected in the background while the caller learns, with all
+            strategies. Equal seeds and calls give equal batches. Their weights are older; see
+            `Collector.next`. A PyTorch module is copied, and `load` changes its copy. A
             NumPy function must not read arrays that the caller changes.
         episodes: number of whole episodes per batch, at least `envs`; None for batches of `steps`.
             The batch has the shape [longest, episodes, …], and `valid` is False after the end of an
             episode. Each environment contributes a fixed number of consecutive episodes that begin
-            after the call, so short ones are not preferred. Steps of earlier and further episodes
-            are dropped. The environments make `steps` at a time.
+            after the call, so the sample is unbiased. Steps of earlier and further episodes are
+            dropped. The environments make `steps` steps at a time.
         initial_state: state of a recurrent JAX function at the first step of an episode, a pytree of
             arrays for one environment.
         states: "first" or "all": whether `batch.states` has the state of a recurrent policy before

@@ -474,9 +474,7 @@ class Environment(Simulation):
         episode.carry(steps, where(done, 0, steps + 1))
         alive = steps >= 0  # always true: every step belongs to an episode
         reward = where(alive, reward, 0.0)
-        final = self.observe(
-            after
-        )  # first: attributes set by `observe` are those of the next state
+        final = self.observe(after)  # first: the last call sets attributes, such as masks
         return Step(self.observe(state_next), reward, terminated, truncated, alive, final)
 
     _steps = {None: _masked_step, "next_step": _next_step, "same_step": _same_step}

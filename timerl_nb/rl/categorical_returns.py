@@ -51,11 +51,12 @@ class Support:
         """Return the distribution of gain + worth * return, projected onto the support.
 
         Each new return lies between two returns of the support, or is clipped to its ends. Its probability is divided
-        between the two in proportion to their nearness.
+        between both by linear interpolation.
 
         Args:
             probability: the probabilities of the returns, f32 [..., atoms].
-            gain, worth: f32 [...].
+            gain: the sums of rewards, f32 [...].
+            worth: the discounts of the later returns, f32 [...].
 
         Returns:
             probabilities, f32 [..., atoms].

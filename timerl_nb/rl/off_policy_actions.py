@@ -22,7 +22,7 @@ def continuing(algorithm: str, env: str | Simulation, actions: type[S]) -> tuple
     """Return an environment that resets itself in the same step, and its actions.
 
     Raises:
-        EnvError: it does not, or its actions are of another kind.
+        EnvError: it does not reset itself in the same step, or its actions are of another kind.
     """
     env = made(env, autoreset="same_step")
     space = env.act_space
@@ -74,7 +74,7 @@ def uniform_actions(box: Box, domain: tuple[Any, Any], lasting: float = 0.0) -> 
     Args:
         box: the actions of the environment.
         domain: the indices of the environments' and the time dimension.
-        lasting: the probability that an action is that of the step before.
+        lasting: the probability that an action repeats the previous one.
     """
     lasting = number("lasting", lasting, least=0, most=1)
     size = prod(box.shape)

@@ -161,7 +161,7 @@ def test_tickets_and_priorities_are_of_sequences() -> None:
             "OptionError",
             "'memori' is not a field",
         ),
-        ({"sequence": lambda: 4}, "CallError", "not a description of sequences"),
+        ({"sequence": lambda: 4}, "CallError", "not a trl.replay.Sequences"),
         (
             {"sequence": lambda: Sequences(4), "hindsight": lambda: Hindsight(near_goal)},
             "OptionError",

@@ -144,7 +144,7 @@ class RunRequest:
         return replace(self, bounds={**self.bounds, self._counter: count})
 
     def with_more_iterations(self, count: int) -> RunRequest:
-        """Return the request with some iterations in addition.
+        """Return the request with additional iterations.
 
         Raises:
             OptionError: the number is not positive.

@@ -305,7 +305,7 @@ class RecurrentJaxFunction(JaxFunction):
         if not isinstance(found, tuple) or len(found) < 2:
             raise ShapeError(
                 "the recurrent policy returns no next state.",
-                hint="return the action and the next state; or action, dict of extras and next state.",
+                hint="return (action, next_state), or (action, extras, next_state) with a dict of extras.",
             )
         *made, after = found
         acted = parse_policy_result(made[0] if len(made) == 1 else tuple(made))
@@ -364,7 +364,7 @@ def parse_policy_result(made: Any) -> Acted:
 
 
 def function_of(policy: Callable[..., Any], state: Any = None) -> Acting:
-    """Return the policy of a function; its number of arguments decides about the kind.
+    """Return the policy of a function; its number of arguments determines the kind.
 
     Args:
         policy: the function.
@@ -372,7 +372,7 @@ def function_of(policy: Callable[..., Any], state: Any = None) -> Acting:
 
     Raises:
         OptionError: the arguments are neither `obs`, nor `params, obs, key`, nor
-            `params, obs, state, key`; or only one of the last kind and of the state is there.
+            `params, obs, state, key`; a function of the last kind lacks its state, or another one has a state.
     """
     found = _function_of(policy, state)
     if state is not None and not isinstance(found, RecurrentJaxFunction):

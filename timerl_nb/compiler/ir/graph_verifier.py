@@ -319,7 +319,7 @@ def _prove_branches(pdg: Pdg, op: Op, bounds: Point) -> None:
                     f"{name} has two values at {point_text(both)}: its branches overlap.",
                     origin=op.origin,
                     evidence=lines,
-                    hint="make the left-hand indices disjoint. If the first of them shall count, write "
+                    hint="make the left-hand indices disjoint. To give the first branch precedence, write "
                     f"trl.first_match({op.label or 'x'}) before the assignments.",
                 )
         covered = here if covered is None else covered | here

@@ -122,7 +122,7 @@ def connect(address: Any) -> Callable[[Mapping[str, Array]], int]:
         if isinstance(answer, str):
             raise ExecutionError(
                 f"the buffer's process has refused the rows: {answer}",
-                hint="see the message above.",
+                hint="correct the rows that the writer inserts.",
             )
         return answer
 

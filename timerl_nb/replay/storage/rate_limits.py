@@ -76,8 +76,8 @@ class LinearSchedule:
     Source: Schaul et al. 2016, §3.4.
 
     Attributes:
-        first, last: the values at draw 0, and from draw `draws` on.
-        draws: the number of draws between them.
+        first, last: the values for the first batch, and after `draws` batches.
+        draws: the number of batches between them.
 
     Raises:
         ShapeError: a number is out of range.
@@ -98,17 +98,17 @@ class LinearSchedule:
         integer("draws", self.draws, least=1)
 
     def __call__(self, draw: int) -> float:
-        """Return the exponent at a draw.
+        """Return the exponent for a batch.
 
         Args:
-            draw: the number of earlier draws.
+            draw: the number of batches drawn before.
         """
         share = min(draw / self.draws, 1.0)
         return self.first * (1 - share) + self.last * share
 
 
 def check_beta(beta: Any) -> Beta:
-    """Check that an argument is an exponent or a function of the number of earlier draws.
+    """Check that an argument is an exponent or a function of the number of earlier batches.
 
     Raises:
         ShapeError: it is neither.

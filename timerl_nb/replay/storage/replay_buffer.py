@@ -68,9 +68,9 @@ class Replay:
         gamma: the discount factor per step.
         sequence: `trl.replay.Sequences(…)` makes each entry a sequence of steps, for recurrent policies.
         hindsight: `trl.replay.Hindsight(…)` adds rows with goals that an episode reached.
-        frames: fields whose arrays are stored once if several rows have them, with the number of frames along
-            their first axis: `{"obs": 4, "next_obs": 4}` for stacks of four images, 1 for arrays without
-            stacked frames. Saves memory for large observations.
+        frames: saves memory for images: equal frames of these fields are stored once. The value is the number of
+            frames along the first axis: `{"obs": 4, "next_obs": 4}` for stacks of four images, 1 for
+            arrays without stacked frames.
         limiter: `trl.replay.SampleToInsertRatio(…)` lets insertions and draws of different threads wait for
             each other. None for no limit.
         seed: the seed of sampling, and of the goals of `hindsight`.
@@ -136,12 +136,15 @@ class Replay:
         self._steps: Assembly | None = Steps(known, count, by) if count > 1 else None
         if sequence is not None:
             expect_type(
-                sequence, Sequences, "a description of sequences", "trl.replay.Sequences(…)."
+                sequence,
+                Sequences,
+                "a trl.replay.Sequences",
+                "pass trl.replay.Sequences(length=20).",
             )
             self._steps = SequenceAssembly(known, sequence)
         if hindsight is not None:
             expect_type(
-                hindsight, Hindsight, "a description of hindsight", "trl.replay.Hindsight(…)."
+                hindsight, Hindsight, "a trl.replay.Hindsight", "pass trl.replay.Hindsight(reward)."
             )
             self._steps = EpisodeAssembly(known, hindsight, integer("the seed", seed))
         if (count > 1) + (sequence is not None) + (hindsight is not None) > 1:
@@ -181,7 +184,7 @@ class Replay:
         self._server: WriterServer | None = None
         if limiter is not None:
             expect_type(
-                limiter, SampleToInsertRatio, "a limiter", "trl.replay.SampleToInsertRatio(…)."
+                limiter, SampleToInsertRatio, "a limiter", "pass trl.replay.SampleToInsertRatio(…)."
             )
         self.limiter = limiter
         self._claimed_by: tuple[int, object] | None = None  # process id and training run
@@ -491,8 +494,8 @@ class Replay:
         Args:
             count: the number of rows.
             beta: the exponent of the importance-sampling weights: 1 corrects the bias of prioritised sampling
-                completely, 0 not at all. Or a function of the number of earlier draws of this buffer, such as
-                `trl.replay.LinearSchedule()`.
+                completely, 0 not at all. Or a function of the number of batches drawn before from this buffer,
+                such as `trl.replay.LinearSchedule()`.
 
         Returns:
             Copies of the rows with indices, weights, probabilities, and a ticket for `update`.

@@ -40,9 +40,8 @@ _FIRST = 256
 def until(done: Any, at_most: Any = None) -> Until:
     """Return a dynamic bound for `compile`: the dimension ends where `done` is true.
 
-    Parallel episodes can have one common end, if finished episodes stand still until all are done:
-    `until((d | ~step.alive).all(over=b), at_most=500)`. With `until(d, at_most=500)`, each episode has its own end,
-    and the episodes do not run in parallel.
+    With `until((d | ~step.alive).all(over=b), at_most=500)`, all episodes run in parallel until the last one is done.
+    With `until(d, at_most=500)`, each episode has a separate end, and the episodes run one after the other.
 
     Args:
         done: a boolean scalar over the dimension. It may also vary over other dimensions, such as iterations and
@@ -110,8 +109,8 @@ def write_bound(ctx: Context, dim: Dim, given: Until) -> None:
         over = instances[0]
         warn(
             f"{done.name} varies over {over}: each {over} ends by itself, so operations over {over} and "
-            f"{dim.name} run for one {over} after the other.",
-            hint=f"{done.name}.all(over={over}) ends all {over} together, and runs them in parallel. If separate "
+            f"{dim.name} are not vectorised over {over}.",
+            hint=f"{done.name}.all(over={over}) ends all {over} together, and vectorises them. If separate "
             "ends are intended, filter this warning.",
         )
     ctx.add("bound", [done.settled().read], BoundAttrs(dim.name), label=f"end of {dim.name}")
