@@ -1,7 +1,7 @@
 """Deep Q-learning with a replay window (Mnih et al. 2015).
 
 Options: double Q-learning (van Hasselt et al. 2016), multi-step returns, prioritised replay (Schaul et al. 2016),
-duelling streams (Wang et al. 2016), and distributions over returns, C51 (Bellemare et al. 2017).
+dueling streams (Wang et al. 2016), and distributions over returns, C51 (Bellemare et al. 2017).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def dqn(
     batch: int = 16,
     steps: int = 10,
     double: bool = True,
-    duel: bool = False,
+    dueling: bool = False,
     atoms: int | None = None,
     support: tuple[float, float] = (0.0, 100.0),
     alpha: float | None = None,
@@ -75,7 +75,7 @@ def dqn(
         batch: the number of steps drawn per environment and update.
         steps: the number of rewards in a return.
         double: choose the next action by the network and evaluate it by the target network.
-        duel: a dueling network, with separate streams for the value of an observation and the actions' advantages.
+        dueling: a dueling network, with separate streams for the value of an observation and the actions' advantages.
         atoms: the number of atoms of the return distribution of each action (C51). Loss and priority are then its
             cross-entropy. None learns mean returns.
         support: the smallest and the greatest atom; choose them by the environment's returns with `gamma`.
@@ -127,7 +127,12 @@ def dqn(
 
         with ctx.region("acting"):
             q = QNetwork(
-                prod(env.obs_space.shape), hidden, actions, atoms=atoms, duel=duel, domain=(t,)
+                prod(env.obs_space.shape),
+                hidden,
+                actions,
+                atoms=atoms,
+                dueling=dueling,
+                domain=(t,),
             )
             o = like(env.obs_space, domain=(b, t)).named("o")
             o[b, 0] = _scale_observations(env.reset(domain=(b,)), scale)

@@ -1,7 +1,7 @@
 """Recurrent deep Q-learning from replayed sequences, R2D2. Source: Kapturowski et al. 2019.
 
 R2D2 is double DQN with a recurrent network. Each iteration adds a sequence of T steps per environment to the replay
-window, with the network's states. An update starts from a stored state `burn` steps before a drawn sequence, and
+window, with the network's states. An update starts from a stored state `burn_in` steps before a drawn sequence, and
 computes the state at its beginning with the current parameters (burn-in).
 """
 
@@ -52,7 +52,7 @@ def r2d2(
     state: int = 32,
     length: int = 500,
     batch: int = 4,
-    burn: int = 8,
+    burn_in: int = 8,
     steps: int = 5,
     alpha: float | None = None,
     beta: float = 0.4,
@@ -78,7 +78,7 @@ def r2d2(
         state: the size of the GRU's state.
         length: the number of sequences per environment in the replay window.
         batch: the number of sequences drawn per environment and update.
-        burn: the number of burn-in steps before a sequence, at most T; 0 begins with the stored state.
+        burn_in: the number of burn-in steps before a sequence, at most T; 0 begins with the stored state.
         steps: the number of rewards in a return; returns end at the end of a sequence.
         alpha, beta: as for `dqn`. The error of a sequence is `eta` times the greatest error of its steps, plus
             `1 - eta` times their mean.
@@ -104,7 +104,10 @@ def r2d2(
     """
     env, choices = continuing("R2D2", env, Discrete)
     hidden = widths("hidden", hidden)
-    steps, burn = integer("steps", steps, least=1, most=1_000), integer("burn", burn, least=0)
+    steps, burn_in = (
+        integer("steps", steps, least=1, most=1_000),
+        integer("burn_in", burn_in, least=0),
+    )
     state, after = integer("state", state, least=1), integer("after", after, least=1)
     actions, gamma = choices.n, number("gamma", gamma, least=0, most=1)
     eta = number("eta", eta, least=0, most=1)
@@ -138,7 +141,7 @@ def r2d2(
                 past.ends(x) for x in (step.done, step.terminated, step.final_obs)
             )
             seen_before, done_before = past.starts(o), past.starts(step.done)
-            stored = past.starts(h[b, i, max(T - burn, 0)]) if burn else past.ends(h[b, i, 0])
+            stored = past.starts(h[b, i, max(T - burn_in, 0)]) if burn_in else past.ends(h[b, i, 0])
 
         def unroll(network: Network, start: Tensor, o: Tensor, done: Tensor, first: Any) -> Pair:
             """Return the states after each observation, and the last one before the next observation.
@@ -154,8 +157,8 @@ def r2d2(
 
         def states(network: Network) -> Tensor:
             start = stored
-            if burn:
-                _, start = unroll(network, stored, seen_before, done_before, value(T) - burn)
+            if burn_in:
+                _, start = unroll(network, stored, seen_before, done_before, value(T) - burn_in)
             return unroll(network, start.detach(), seen, done, 0)[0]
 
         with ctx.region("learning"):

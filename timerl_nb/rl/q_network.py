@@ -1,4 +1,4 @@
-"""Action-value networks: plain, with duelling streams, and with distributions over returns."""
+"""Action-value networks: plain, with dueling streams, and with distributions over returns."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from timerl_nb.nn.module import Module
 class QNetwork(Module):
     """Network from observations to one value per action, or to the logits of `atoms` returns per action.
 
-    With `duel`, two streams share all hidden layers but the last: one computes a value of the observation, the other
+    With `dueling`, two streams share all hidden layers but the last: one computes a value of the observation, the other
     one advantage per action. The mean over the actions is subtracted from the advantages. Sources: Wang et al. 2016
-    (duelling streams), Bellemare et al. 2017 (distributions).
+    (dueling streams), Bellemare et al. 2017 (distributions).
 
     Args:
         inputs: the size of the observations.
         hidden: the widths of the tanh layers.
         actions: the number of actions.
         atoms: the number of returns in the support of a distribution; None for values.
-        duel: whether to use duelling streams.
+        dueling: whether to use dueling streams.
         domain: the dimensions that the parameters vary over.
         name: the prefix of the parameters' names.
     """
@@ -34,7 +34,7 @@ class QNetwork(Module):
         actions: int,
         *,
         atoms: int | None = None,
-        duel: bool = False,
+        dueling: bool = False,
         domain: Any,
         name: str = "q",
     ) -> None:
@@ -42,7 +42,7 @@ class QNetwork(Module):
         how: dict[str, Any] = {"domain": domain, "init": orthogonal}
         each = atoms or 1
         self.shared, self.streams = [], []
-        if not duel:
+        if not dueling:
             self.streams = [MLP((inputs, *hidden, actions * each), name=name, **how)]
             return
         sizes = (inputs, *hidden)

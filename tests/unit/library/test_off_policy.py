@@ -153,9 +153,9 @@ def test_observations_have_any_shape(name: str) -> None:
     ("name", "options"),
     [
         ("dqn", {"steps": 2, "alpha": 0.6, "scale": (1.0, 0.5, 4.0, 0.5)}),
-        ("dqn", {"duel": True, "hidden": ()}),
-        ("dqn", {"duel": True, "hidden": (4, 3), "double": False}),
-        ("dqn", {"atoms": 5, "support": (0, 9), "duel": True, "steps": 2, "alpha": 0.6}),
+        ("dqn", {"dueling": True, "hidden": ()}),
+        ("dqn", {"dueling": True, "hidden": (4, 3), "double": False}),
+        ("dqn", {"atoms": 5, "support": (0, 9), "dueling": True, "steps": 2, "alpha": 0.6}),
         ("ddpg", {"lasting": 0.5, "env": "MountainCarContinuous-v0"}),
         ("td3", {"env": "MountainCarContinuous-v0"}),
         ("sac", {"env": "MountainCarContinuous-v0", "steps": 2, "lasting": 0.5}),
@@ -178,7 +178,7 @@ def test_algorithms_are_what_the_reference_says(name: str, options: dict[str, An
 
 def test_replayed_sequences_are_what_the_reference_says() -> None:
     env = trl.env.make("TMaze", length=1, max_steps=5, autoreset="same_step")
-    small: dict[str, Any] = {"hidden": (3,), "state": 3, "length": 2, "batch": 2, "burn": 2}
+    small: dict[str, Any] = {"hidden": (3,), "state": 3, "length": 2, "batch": 2, "burn_in": 2}
     ctx = trl.algorithms.r2d2(env, **small, steps=3, alpha=0.6, after=1, target_every=2)
     program = ctx.compile({"B": 2, "I": 4, "T": 3}, XLA)
     result = program.execute(seed=3, progress=False)

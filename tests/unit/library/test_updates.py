@@ -96,7 +96,7 @@ def project(p: np.ndarray, gain: float, worth: float, low: float, high: float) -
 @pytest.mark.parametrize(("duel", "atoms"), [(True, None), (False, 4)])
 def test_dqn(monkeypatch: pytest.MonkeyPatch, duel: bool, atoms: int | None) -> None:
     names = ("seen", "did", "goal", "gain", "worth", "later", "error")
-    how: dict[str, Any] = {"duel": duel, "atoms": atoms, "support": (-1.0, 3.0), "alpha": 0.6}
+    how: dict[str, Any] = {"dueling": duel, "atoms": atoms, "support": (-1.0, 3.0), "alpha": 0.6}
     sizes: dict[str, Any] = {"length": 6, "batch": 3, "steps": 2, "beta": 0.0, "after": 0}
     env = trl.env.make("CartPole-v1", autoreset="same_step", max_steps=5)
     found = recorded_updates(
@@ -165,7 +165,7 @@ def test_r2d2(monkeypatch: pytest.MonkeyPatch) -> None:
     names += ("seen_before", "done_before", "h")
     T, burn = 4, 2
     env = trl.env.make("TMaze", length=1, max_steps=3, autoreset="same_step")
-    sizes: dict[str, Any] = {"state": 3, "length": 3, "batch": 2, "burn": burn, "steps": 3}
+    sizes: dict[str, Any] = {"state": 3, "length": 3, "batch": 2, "burn_in": burn, "steps": 3}
     found = recorded_updates(
         "r2d2",
         monkeypatch,

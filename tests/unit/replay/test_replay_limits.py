@@ -86,11 +86,11 @@ def test_a_wait_without_another_thread_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda: SampleToInsertRatio(-1, 1, 1), "ratio must be a number"),
-        (lambda: SampleToInsertRatio(1, 0, 1), "least must be an integer"),
-        (lambda: SampleToInsertRatio(1, 1, -1), "error must be a number"),
+        (lambda: SampleToInsertRatio(-1, 1, 1), "samples_per_insert must be a number"),
+        (lambda: SampleToInsertRatio(1, 0, 1), "min_size_to_sample must be an integer"),
+        (lambda: SampleToInsertRatio(1, 1, -1), "error_buffer must be a number"),
         (lambda: SampleToInsertRatio(1, 1, 1, -1), "timeout must be a number"),
-        (lambda: LinearSchedule(0.4, 1.0, 0), "draws must be an integer"),
+        (lambda: LinearSchedule(0.4, 1.0, 0), "batches must be an integer"),
         (lambda: LinearSchedule(-0.4), "first must be a number"),
     ],
 )

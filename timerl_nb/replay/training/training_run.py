@@ -223,7 +223,7 @@ def train(
         _check_rows(held, fields_of(algorithm.fields))
     first = integer("least", least, least=1)
     if held.limiter is not None:
-        first = max(first, held.limiter.least)
+        first = max(first, held.limiter.min_size_to_sample)
     if first > held.capacity:
         raise OptionError(
             f"the buffer's capacity of {held.capacity:,} rows is below least={first:,}, so learning never starts.",
