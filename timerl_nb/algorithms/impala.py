@@ -1,7 +1,7 @@
 """Actor-critic with V-trace returns: IMPALA. Source: Espeholt et al. 2018.
 
 The acting policy is `lag` iterations old. V-trace corrects the returns by clipped probability ratios. With `lag=0` the
-ratios are 1, and the program is `a2c`.
+ratios are 1, and with `lam=1` the updates are then those of `a2c`.
 """
 
 from __future__ import annotations
