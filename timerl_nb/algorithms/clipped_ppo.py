@@ -172,9 +172,9 @@ def clipped_ppo(
                 stopped[i, e, j + 1] = stop
                 going = ~stop
                 ctx.output("updates", going.sum(over=(e, j)))
-            left = 1.0 - value(i).floating() / value(I).floating() if anneal else 1.0
+            left = 1.0 - value(i).floating() / value(I).floating()
             how = {"eps": 1e-5, "max_norm": max_norm, "along": (i, e, j), "when": going}
-            Adam(dnn.params, lr=lr * left, **how).step()
+            Adam(dnn.params, lr=lr * left if anneal else lr, **how).step()
         with ctx.region("returns"):
             returns, episodes = episode_returns(step, over=b, along=(i, t))
         ctx.output("return", returns)

@@ -78,8 +78,8 @@ def evolution_strategies(
             size = sum(p.square().sum() for p in dnn.params)
             loss = decay * size - (rank * sign * along).mean(over=(s, n)) / sigma
             loss.backward()
-            left = 1.0 - value(i).floating() / value(I).floating() if anneal else 1.0
-            Adam(dnn.params, lr=lr * left).step()
+            left = 1.0 - value(i).floating() / value(I).floating()
+            Adam(dnn.params, lr=lr * left if anneal else lr).step()
         ctx.output("return", fitness.mean(over=(s, n)))
         ctx.output("best", fitness.max(over=(s, n)))
     return ctx

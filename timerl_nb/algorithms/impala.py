@@ -110,8 +110,8 @@ def impala(
             lost = critic * regret - log_prob * advantage - entropy * dist.entropy()
             loss = lost.mean(over=(b, t))
             loss.backward()
-            left = 1.0 - value(i).floating() / value(I).floating() if anneal else 1.0
-            Adam(dnn.params, lr=lr * left, eps=1e-5, max_norm=max_norm).step()
+            left = 1.0 - value(i).floating() / value(I).floating()
+            Adam(dnn.params, lr=lr * left if anneal else lr, eps=1e-5, max_norm=max_norm).step()
         with ctx.region("returns"):
             returns, episodes = episode_returns(step, over=b, along=(i, t))
         ctx.output("return", returns)

@@ -94,8 +94,8 @@ def ppo(
             lost = critic * regret - dnn.log_prob(a) * scaled - entropy * dnn(o).entropy()
             loss = step.masked(lost).mean(over=(b, t))
             loss.backward()
-            left = 1.0 - value(i).floating() / value(I).floating() if anneal else 1.0
-            Adam(dnn.params, lr=lr * left, max_norm=max_norm).step()
+            left = 1.0 - value(i).floating() / value(I).floating()
+            Adam(dnn.params, lr=lr * left if anneal else lr, max_norm=max_norm).step()
         ctx.output("return", r.sum(over=t).mean(over=b))
         ctx.output("loss", loss)
     return ctx

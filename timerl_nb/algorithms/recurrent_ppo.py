@@ -81,6 +81,7 @@ def recurrent_ppo(
     """
     env = made(env, autoreset="same_step")
     gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
+    critic, entropy = number("critic", critic), number("entropy", entropy)
     clip, size = number("clip", clip, least=0), integer("size", size, least=1)
     epochs, minibatches = (
         integer("epochs", epochs, least=1),

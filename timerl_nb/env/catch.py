@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.language.argument_checks import is_whole
@@ -12,6 +12,7 @@ from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.env.environment import Environment, Tensor
 from timerl_nb.env.spaces import Box, Discrete
 
+_MOST: Final = 1_024  # rows and columns of a board
 State = tuple[Tensor, Tensor, Tensor]  # row and column of the ball, column of the paddle
 
 
@@ -66,11 +67,11 @@ def check_sizes(**sizes: tuple[Any, int]) -> None:
     """Check integers, given by name with their least values.
 
     Raises:
-        EnvError: one is not an integer, or too small.
+        EnvError: one is not an integer, too small or too large.
     """
     for name, (size, least) in sizes.items():
-        if not is_whole(size) or size < least:
+        if not is_whole(size) or not least <= size <= _MOST:
             raise EnvError(
-                f"{name} must be an integer of at least {least}, not {size!r}.",
+                f"{name} must be an integer from {least} to {_MOST:,}, not {size!r}.",
                 hint=f"write {name}={max(least, 8)}, or leave it out.",
             )

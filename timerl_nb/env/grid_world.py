@@ -49,8 +49,9 @@ class GridWorld(Environment):
         check_sizes(size=(size, 2))
         self.size = int(size)
         self._is_wall = np.zeros((self.size, self.size), bool)
-        for wall in walls:
-            if len(wall) != 2 or not all(is_whole(x) and 0 <= x < size for x in wall):
+        for wall in walls if isinstance(walls, Sequence) else [walls]:
+            pair = wall if isinstance(wall, Sequence) and len(wall) == 2 else (None, None)
+            if not all(is_whole(x) and 0 <= x < size for x in pair):
                 raise EnvError(
                     f"the wall {wall!r} is not a cell of the grid.",
                     hint=f"give pairs (row, column) from 0 to {size - 1}.",

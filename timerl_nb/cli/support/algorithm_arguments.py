@@ -207,7 +207,7 @@ def _reader(kind: Any) -> tuple[Read, str, bool] | None:
         read_one = one[0]
         plural = one[1].removeprefix("an ").removeprefix("a ") + "s"
         return (
-            lambda text: tuple(read_one(part.strip()) for part in text.split(",")),
+            lambda text: tuple(read_one(part.strip()) for part in text.split(",")) if text else (),
             f"{plural} separated by commas",
             True,
         )

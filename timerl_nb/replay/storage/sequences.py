@@ -65,6 +65,11 @@ class Sequences:
                 most=most,
                 hint="choose at most length - burn_in: otherwise some steps are never learnt.",
             )
+        if isinstance(self.state, str) or not isinstance(self.state, Sequence):
+            raise OptionError(
+                f"state={self.state!r} is not a sequence of field names.",
+                hint='write state=("memory",).',
+            )
         object.__setattr__(self, "state", tuple(self.state))
 
     @property
