@@ -32,7 +32,7 @@ from timerl_nb.rl.off_policy_actions import (
     flatten_observations,
     random_action,
 )
-from timerl_nb.rl.policy_networks import Mask
+from timerl_nb.rl.policy_networks import Mask, check_mask
 from timerl_nb.rl.q_network import QNetwork
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
@@ -103,6 +103,7 @@ def dqn(
     """
     env, choices = continuing("DQN", env, Discrete)
     hidden = widths("hidden", hidden)
+    check_mask(mask)
     steps = integer("steps", steps, least=1, most=10_000)
     actions, gamma = choices.n, number("gamma", gamma, least=0, most=1)
     first, last, until = numbers("epsilon", epsilon, (0, 1), (0, 1), (1, inf))

@@ -34,7 +34,7 @@ from timerl_nb.rl.off_policy_actions import (
     flatten_observations,
     random_action,
 )
-from timerl_nb.rl.policy_networks import Mask
+from timerl_nb.rl.policy_networks import Mask, check_mask
 from timerl_nb.rl.recurrent_q_network import RecurrentQNetwork
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
@@ -104,6 +104,7 @@ def r2d2(
     """
     env, choices = continuing("R2D2", env, Discrete)
     hidden = widths("hidden", hidden)
+    check_mask(mask)
     steps, burn_in = (
         integer("steps", steps, least=1, most=1_000),
         integer("burn_in", burn_in, least=0),

@@ -25,6 +25,19 @@ Actions = Categorical | MultiCategorical | Normal
 Mask = Callable[[RecurrentTensor], RecurrentTensor]  # the allowed actions of an observation
 
 
+def check_mask(mask: Any) -> None:
+    """Check that a mask is a function, or None.
+
+    Raises:
+        TimeRLError: it is not.
+    """
+    if mask is not None and not callable(mask):
+        raise TimeRLError(
+            f"mask={mask!r} is not a function of the observation.",
+            hint="pass a function here, or a tensor to dnn.sample(o, mask=…).",
+        )
+
+
 @dataclass(frozen=True)
 class Design:
     """Structure of a network: widths of the tanh layers, kind of critic, initialisation, number of features, mask."""
@@ -257,11 +270,7 @@ class DNNBuilder:
             )
         if inputs is not None:
             inputs = integer("inputs", inputs, least=1)
-        if mask is not None and not callable(mask):
-            raise TimeRLError(
-                f"mask={mask!r} is not a function of the observation.",
-                hint="pass a function here, or a tensor to dnn.sample(o, mask=…).",
-            )
+        check_mask(mask)
         self._given = env, Design(tuple(hidden), critic, init, gain, inputs, mask)
         return self
 
