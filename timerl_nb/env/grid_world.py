@@ -50,7 +50,7 @@ class GridWorld(Environment):
         self.size = int(size)
         self._is_wall = np.zeros((self.size, self.size), bool)
         for wall in walls if isinstance(walls, Sequence) else [walls]:
-            pair = wall if isinstance(wall, Sequence) and len(wall) == 2 else (None, None)
+            pair: Any = wall if isinstance(wall, Sequence) and len(wall) == 2 else (None, None)
             if not all(is_whole(x) and 0 <= x < size for x in pair):
                 raise EnvError(
                     f"the wall {wall!r} is not a cell of the grid.",
