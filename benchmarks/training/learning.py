@@ -1,7 +1,7 @@
 """Learning of all algorithms: returns in the last tenth of a run against thresholds, and times.
 
-The table of tasks is `learning_tasks.ROWS`. Where Stable-Baselines3 is installed, its PPO, DQN and SAC run the same
-tasks with the same number of environment steps and the same arguments. The two systems alternate, seed by seed.
+The table of tasks is `learning_tasks.ROWS`. If Stable-Baselines3 is installed, its PPO, DQN and SAC run the same
+tasks, with as many environment steps and corresponding arguments. The two systems alternate, seed by seed.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import sqrt
 
-from timerl_nb.base.errors import BoundsError, EnvError, ShapeError
+from timerl_nb.base.errors import BoundsError, ShapeError
 from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     concat,
@@ -23,7 +23,7 @@ from timerl_nb.compiler.language.inputs.tensor_sources import maximum as max
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.driver.compiling_context import Context
-from timerl_nb.env.environment import Simulation, made
+from timerl_nb.env.environment import Simulation, same_step_environment
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
@@ -84,18 +84,13 @@ def clipped_ppo(
         >>> trl.algorithms.clipped_ppo("CartPole-v1", epochs=2)
         Context(b < B, i < I, t < T, e < E, j < J, m < M; ... operations)
     """
-    env = made(env, autoreset="same_step")
+    env = same_step_environment("clipped PPO", env)
     gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
     clip = number("clip", clip, least=0)
     if value_clip is not None:
         value_clip = number("value_clip", value_clip, least=0)
     if target_kl is not None:
         target_kl = number("target_kl", target_kl, least=0)
-    if env.autoreset != "same_step":
-        raise EnvError(
-            f"clipped PPO needs an environment that resets itself in the same step, not {env!r}.",
-            hint="make it with autoreset='same_step'.",
-        )
     if not all(isinstance(n, int) and n > 0 for n in (epochs, minibatches)):
         raise ShapeError(
             f"epochs and minibatches must be positive integers, not {epochs!r} and {minibatches!r}.",

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
-from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.language.argument_checks import integer, number
 from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor, value, where
 from timerl_nb.compiler.language.inputs.tensor_sources import maximum as max
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.driver.compiling_context import Context
-from timerl_nb.env.environment import Simulation, made
+from timerl_nb.env.environment import Simulation, same_step_environment
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
@@ -70,15 +69,10 @@ def impala(
         >>> trl.algorithms.impala("CartPole-v1", lag=4, hidden=(32,))
         Context(b < B, i < I, t < T; ... operations)
     """
-    env = made(env, autoreset="same_step")
+    env = same_step_environment("IMPALA", env)
     gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
     rho, c = number("rho", rho, least=0), number("c", c, least=0)
     lag = integer("lag", lag, least=0)
-    if env.autoreset != "same_step":
-        raise EnvError(
-            f"IMPALA needs an environment that resets itself in the same step, not {env!r}.",
-            hint="make it with autoreset='same_step'.",
-        )
     with Context("b", "i", "t") as ctx:
         (b, _), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):

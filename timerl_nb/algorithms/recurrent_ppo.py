@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod, sqrt
 
-from timerl_nb.base.errors import BoundsError, EnvError
+from timerl_nb.base.errors import BoundsError
 from timerl_nb.compiler.language.argument_checks import integer, number
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     concat,
@@ -23,7 +23,7 @@ from timerl_nb.compiler.language.inputs.tensor_sources import (
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.driver.compiling_context import Context
-from timerl_nb.env.environment import Simulation, made
+from timerl_nb.env.environment import Simulation, same_step_environment
 from timerl_nb.nn.cells import GRUCell
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
@@ -79,7 +79,7 @@ def recurrent_ppo(
         >>> trl.algorithms.recurrent_ppo("CartPole-v1", size=8)
         Context(b < B, i < I, t < T, e < E, j < J, m < M, k < K; ... operations)
     """
-    env = made(env, autoreset="same_step")
+    env = same_step_environment("recurrent PPO", env)
     gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
     critic, entropy = number("critic", critic), number("entropy", entropy)
     clip, size = number("clip", clip, least=0), integer("size", size, least=1)
@@ -88,11 +88,6 @@ def recurrent_ppo(
         integer("minibatches", minibatches, least=1),
     )
     segment = integer("segment", segment, least=1)
-    if env.autoreset != "same_step":
-        raise EnvError(
-            f"recurrent PPO needs an environment that resets itself in the same step, not {env!r}.",
-            hint="make it with autoreset='same_step'.",
-        )
 
     def segments(bounds: Mapping[str, int]) -> int:
         if bounds["T"] % segment or bounds["B"] * bounds["T"] // segment % minibatches:
@@ -161,9 +156,15 @@ def recurrent_ppo(
             lost = critic * 0.5 * (new - target).square() - better - entropy * dist.entropy()
             loss = lost.mean(over=(m, k))
             loss.backward()
-            share = 1.0 - value(i).floating() / value(I).floating() if anneal else 1.0
+            share = 1.0 - value(i).floating() / value(I).floating()
             params = [*cell.params, *dnn.params]
-            Adam(params, lr=lr * share, eps=1e-5, max_norm=max_norm, along=(i, e, j)).step()
+            Adam(
+                params,
+                lr=lr * share if anneal else lr,
+                eps=1e-5,
+                max_norm=max_norm,
+                along=(i, e, j),
+            ).step()
         with ctx.region("returns"):
             returns, episodes = episode_returns(step, over=b, along=(i, t))
         ctx.output("return", returns)

@@ -30,7 +30,7 @@ def episodes_per_environment(episodes: int, envs: int) -> Array:
 
 
 def check_episodes(task: Task, episodes: int) -> None:
-    """Check that each environment contributes an episode, and that episodes end.
+    """Check the number of episodes, and the end of episodes.
 
     Raises:
         OptionError: there are fewer episodes than environments, or the environment never ends.

@@ -609,3 +609,18 @@ def made(env: Simulation | str, **options: Any) -> Simulation:
     return expect_type(
         env, Simulation, "an environment", 'give trl.env.make("CartPole-v1"), or a name.'
     )
+
+
+def same_step_environment(algorithm: str, env: Simulation | str) -> Simulation:
+    """Return a given environment, or create it by its name, for an algorithm that needs resets in the same step.
+
+    Raises:
+        EnvError: the environment does not reset itself in the same step, or there is none of this name.
+    """
+    env = made(env, autoreset="same_step")
+    if env.autoreset != "same_step":
+        raise EnvError(
+            f"{algorithm} needs an environment that resets itself in the same step, not {env!r}.",
+            hint="make it with autoreset='same_step'.",
+        )
+    return env

@@ -32,7 +32,7 @@ def minibatch_loss(p: Values, data: Values) -> Any:
 
 
 def test_updates_stop_at_the_target_kl(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All parameters equal those of a loop that skips Adam's steps after the limit."""
+    """All parameters equal those of a JAX loop without Adam's steps after the limit."""
     names = ("seen", "took", "was", "gain", "target")
     bounds, sizes = {"B": 2, "I": 2, "T": 6}, {"epochs": 2, "minibatches": 2}
     settings = {"lr": 0.2, "target_kl": 0.02, "value_clip": None, "anneal": False, **sizes}

@@ -70,7 +70,7 @@ def test_a2c(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def streams(p: Values, x: Any, each: int, duel: bool) -> Any:
-    """Return what a Q-network of two actions computes: [..., 2, each]."""
+    """Return the outputs of a Q-network of two actions: [..., 2, each]."""
     if not duel:
         return mlp(p, "q", x).reshape(*x.shape[:-1], 2, each)
     x = jnp.tanh(x @ p["q.shared.0.weight"] + p["q.shared.0.bias"])

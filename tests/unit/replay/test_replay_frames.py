@@ -1,4 +1,4 @@
-"""Buffers that store frames once, against buffers that store every row."""
+"""Buffers with shared frames equal buffers with complete rows."""
 
 from __future__ import annotations
 

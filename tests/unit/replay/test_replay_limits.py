@@ -27,7 +27,7 @@ def one(count: int = 1) -> dict[str, Any]:
 
 
 def test_both_actions_never_wait() -> None:
-    """Whatever the sizes of calls, the ratio stays within the tolerance and one call."""
+    """The ratio stays within the tolerance and one call, for calls of any size."""
     random = np.random.default_rng(0)
     for ratio, error in ((0.5, 0.0), (8.0, 3.0), (0.0, 0.0), (3.0, 100.0)):
         limiter = SampleToInsertRatio(ratio, 5, error)

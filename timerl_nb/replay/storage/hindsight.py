@@ -78,8 +78,8 @@ class Hindsight:
 class EpisodeAssembly:
     """Incomplete episodes, per environment.
 
-    The random numbers of an episode depend on the seed and the episode's content. So they are the same
-    whatever the order of several writers.
+    The random numbers of an episode depend on the seed and the episode's content, but not on the order
+    of several writers.
 
     Args:
         fields: the fields of a row.

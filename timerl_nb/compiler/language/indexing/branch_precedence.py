@@ -67,7 +67,7 @@ def _without(dims: Dims, domain: Domain, cond: Cond, taken: Cond) -> Cond:
 
 
 def _is_more_specific(dims: Dims, domain: Domain, a: Branch, b: Branch) -> bool:
-    """Whether `a` has a constant wherever its left-hand index differs from that of `b`, which has the variable."""
+    """Test whether the left-hand index of `a` is that of `b` with constants in place of some variables."""
     if a.index is None or b.index is None or a.index == b.index:
         return False
     return all(
