@@ -77,7 +77,8 @@ def draw(panels: Sequence[Panel]) -> str:
 def _legend(colours: Mapping[str, str], sources: Sequence[str], width: int) -> tuple[str, int]:
     parts, x, line = [], 10, 1
     keys = [(system, colour, "") for system, colour in colours.items()]
-    keys += [(source, "#334155", DASHES[source]) for source in sources]
+    if sources != ["measured"]:
+        keys += [(source, "#334155", DASHES[source]) for source in sources]
     for label, colour, dash in keys:
         needs = 40 + 7 * len(label)
         if x + needs > width:
