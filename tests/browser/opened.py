@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -69,6 +73,25 @@ def run_cell(page: Page, source: str) -> None:
         }""",
         source,
     )
+
+
+@contextmanager
+def busy_kernel(page: Page, lab: Lab) -> Iterator[None]:
+    """A cell runs in the open notebook's kernel from the first to the last line of the block."""
+    with tempfile.TemporaryDirectory(dir=lab.root) as folder:
+        began = Path(folder) / "began"
+        run_cell(
+            page,
+            "import pathlib, time\n"
+            f"pathlib.Path({str(began)!r}).touch()\n"
+            f"while pathlib.Path({folder!r}).exists(): time.sleep(0.05)",
+        )
+        for _ in range(600):
+            if began.exists():
+                break
+            page.wait_for_timeout(50)
+        assert began.exists(), "the kernel has not begun the cell"
+        yield
 
 
 def ask(page: Page, source: str) -> str:

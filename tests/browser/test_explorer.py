@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Lab, Watched
-from tests.browser.opened import change_theme, open_and_run, run_cell, write
+from tests.browser.opened import busy_kernel, change_theme, open_and_run, run_cell, write
 
 pytestmark = pytest.mark.browser
 
@@ -295,14 +295,15 @@ def test_a_run_obeys_while_the_kernel_is_busy(watched: Watched, lab: Lab) -> Non
     expect(state).to_have_text("running", timeout=20_000)
     page.wait_for_function("() => document.querySelector('.trl-run progress').value >= 2")
     # frames arrive while a cell runs; a command waits for its end, and shows that
-    run_cell(page, "time.sleep(3)")
-    page.wait_for_timeout(200)
-    first = page.locator(".trl-run").evaluate("(e) => Number(e.dataset.frames)")
-    page.locator('[data-command="pause"]').click()
-    expect(state).to_have_text("pending: pause")
-    page.wait_for_timeout(1500)
-    assert page.locator(".trl-run").evaluate("(e) => Number(e.dataset.frames)") > first + 5
-    expect(state).to_have_text("pending: pause")
+    with busy_kernel(page, lab):
+        first = page.locator(".trl-run").evaluate("(e) => Number(e.dataset.frames)")
+        page.locator('[data-command="pause"]').click()
+        expect(state).to_have_text("pending: pause")
+        page.wait_for_function(
+            "(first) => Number(document.querySelector('.trl-run').dataset.frames) > first + 5",
+            arg=first,
+        )
+        expect(state).to_have_text("pending: pause")
     expect(state).to_have_text("paused", timeout=10_000)
     print(f"a frame costs the page {page.locator('.trl-run').get_attribute('data-cost')} ms")
     turn = page.locator(".trl-run progress").evaluate("(e) => e.value")
