@@ -45,8 +45,16 @@ TASKS: Final[Mapping[str, Task]] = {
     # Actor and critic share layers: with the default weight of the critic's loss, it dominates.
     "ppo": Task(
         "CartPole-v1",
-        {"B": 32, "I": 200, "T": 200},
-        {"critic": 1e-3, "entropy": 0.0, "lam": 0.98, "lr": 3e-3},
+        {"B": 8, "I": 325, "T": 500},
+        {
+            "critic": 1e-3,
+            "entropy": 0.0,
+            "lam": 0.98,
+            "lr": 7e-3,
+            "anneal": True,
+            "max_norm": 0.5,
+            "bootstrap": True,
+        },
     ),
     "clipped_ppo": Task("CartPole-v1", {"B": 4, "I": 976, "T": 128}),
     "dqn": Task("CartPole-v1", {"B": 8, "T": 15_000}),

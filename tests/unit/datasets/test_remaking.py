@@ -30,7 +30,7 @@ FOLDER = Path(__file__).parents[3] / "datasets"
 GOALS = {"cartpole": 500, "mountain_car": -125, "pendulum": -300}
 LEARNT = {
     "reinforce": 190,
-    "ppo": 170,
+    "ppo": 475,
     "clipped_ppo": 450,
     "dqn": 300,
     "ddpg": -250,
