@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections import Counter
@@ -20,6 +21,7 @@ INSTALL: Final = "pip install 'timerl-nb[ray]'"
 
 _LOCK = Lock()
 _STARTED: Counter[tuple[str, str]] = Counter()  # users of each instance that was started here
+_ENDED: set[tuple[str, str]] = set()  # instances that another thread shuts down
 
 
 def why_no_ray() -> str | None:
@@ -83,6 +85,8 @@ class RaySession:
     @property
     def is_alive(self) -> bool:
         """Whether this Ray instance is still initialised."""
+        if self.identity in _ENDED:
+            return False
         try:
             return self.ray.is_initialized() and _identity_of(self.ray) == self.identity
         except Exception:  # it is shut down meanwhile
@@ -91,9 +95,14 @@ class RaySession:
     def check_alive(self, cause: BaseException | None = None) -> None:
         """Check that this Ray instance is still initialised.
 
+        Args:
+            cause: an error of Ray. It raises SystemExit if another thread shuts it down.
+
         Raises:
             ExecutionError: Ray was shut down.
         """
+        if isinstance(cause, SystemExit):
+            _ENDED.add(self.identity)
         if not self.is_alive:
             raise ExecutionError(
                 "Ray was shut down while a collector used it.",
@@ -131,7 +140,10 @@ def _start(ray: Any) -> None:
             # Ray's forked processes execute another program immediately, so forking with threads is safe
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)  # about later versions of Ray
-            ray.init(log_to_driver=False, configure_logging=False, include_dashboard=False)
+            # without an address, Ray would also try the last cluster of this machine, which may have ended
+            address = None if os.environ.get("RAY_ADDRESS") else "local"
+            quiet = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
+            ray.init(address, **quiet)
     except Exception as error:
         with suppress(Exception):
             ray.shutdown()
