@@ -141,9 +141,13 @@ def _start(ray: Any) -> None:
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)  # about later versions of Ray
             # without an address, Ray would also try the last cluster of this machine, which may have ended
-            address = None if os.environ.get("RAY_ADDRESS") else "local"
-            quiet = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
-            ray.init(address, **quiet)
+            quiet = {"log_to_driver": False, "configure_logging": False}
+            if os.environ.get("RAY_ADDRESS"):
+                ray.init(**quiet)
+                return
+            # Ray's default niceness of 15 stops workers almost entirely on a loaded machine
+            same = {"worker_niceness": 0}
+            ray.init("local", include_dashboard=False, _system_config=same, **quiet)
     except Exception as error:
         with suppress(Exception):
             ray.shutdown()
