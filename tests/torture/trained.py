@@ -83,7 +83,7 @@ def life(folder: Path, result: Path, turns: int) -> None:
         envs=2,
         steps=3,
         batch=8,
-        least=20,
+        learning_starts=20,
         turns=turns,
         stage=10,
         buffer=buffer,

@@ -18,7 +18,9 @@ from timerl_nb.rl.policy_networks import Mask
 S = TypeVar("S", Box, Discrete)
 
 
-def continuing(algorithm: str, env: str | Simulation, actions: type[S]) -> tuple[Simulation, S]:
+def off_policy_environment(
+    algorithm: str, env: str | Simulation, actions: type[S]
+) -> tuple[Simulation, S]:
     """Return an environment that resets itself in the same step, and its actions.
 
     Raises:
@@ -35,16 +37,14 @@ def continuing(algorithm: str, env: str | Simulation, actions: type[S]) -> tuple
     return env, space
 
 
-def flatten_observations(
-    x: RecurrentTensor, space: Box | Discrete | MultiDiscrete
-) -> RecurrentTensor:
+def flatten(x: RecurrentTensor, space: Box | Discrete | MultiDiscrete) -> RecurrentTensor:
     """Return observations [..., *shape] of a space as f32 [..., size]."""
     rank, size = len(space.shape), prod(space.shape)
     x = x.floating()
     return x if rank == 1 else x.reshape((*x.shape[: len(x.shape) - rank], size))
 
 
-def best_action(
+def greedy_action(
     values: RecurrentTensor, mask: Mask | None, obs: RecurrentTensor
 ) -> RecurrentTensor:
     """Return the action of the greatest value [..., actions], among the allowed actions of the observation."""
@@ -68,22 +68,24 @@ def scale_actions(a: RecurrentTensor, box: Box) -> RecurrentTensor:
     return (a * half + middle).reshape(box.shape)
 
 
-def uniform_actions(box: Box, domain: tuple[Any, Any], lasting: float = 0.0) -> RecurrentTensor:
+def uniform_actions(
+    box: Box, domain: tuple[Any, Any], repeat_probability: float = 0.0
+) -> RecurrentTensor:
     """Draw actions uniformly between -1 and 1: f32 [size].
 
     Args:
         box: the actions of the environment.
         domain: the indices of the environments' and the time dimension.
-        lasting: the probability that an action repeats the previous one.
+        repeat_probability: the probability that an action repeats the previous one.
     """
-    lasting = number("lasting", lasting, least=0, most=1)
+    repeat_probability = number("repeat_probability", repeat_probability, least=0, most=1)
     size = prod(box.shape)
-    fresh = 2.0 * random_uniform((size,), domain=domain) - 1.0
-    if not lasting:
-        return fresh
+    uniform = 2.0 * random_uniform((size,), domain=domain) - 1.0
+    if not repeat_probability:
+        return uniform
     b, t = domain
-    drawn = tensor((size,), domain=domain).named("drawn")
-    stays = random_uniform((), domain=domain) < lasting
-    drawn[b, 0] = fresh[b, 0]
-    drawn[b, t + 1] = where(stays[b, t + 1], drawn, fresh[b, t + 1])
-    return drawn
+    action = tensor((size,), domain=domain).named("action")
+    repeats = random_uniform((), domain=domain) < repeat_probability
+    action[b, 0] = uniform[b, 0]
+    action[b, t + 1] = where(repeats[b, t + 1], action, uniform[b, t + 1])
+    return action

@@ -47,7 +47,7 @@ PLACEHOLDERS = {
 FEWER = {"--seeds": "2", "--pairs": "2", "--iterations": "5"}  # values of options
 SIZES = ["--bounds", "B=2,I=2,T=4"]
 PAIRS = ["--bounds", "N=2,I=2,T=4"]
-STEPS = ["--bounds", "B=2,T=24", "--after", "4", "--batch", "2"]
+STEPS = ["--bounds", "B=2,T=24", "--learning-starts", "4", "--batch", "2"]
 PROGRAM = """\
 import timerl_nb as trl
 
@@ -258,10 +258,10 @@ ALGORITHMS = {
     "ppo": [],
     "clipped_ppo": ["--minibatches", "2"],
     "impala": [],
-    "recurrent_ppo": ["--segment", "2", "--minibatches", "2", "--size", "2"],
+    "recurrent_ppo": ["--segment", "2", "--minibatches", "2", "--state-size", "2"],
     "evolution_strategies": [],
     "dqn": [],
-    "r2d2": ["--state", "3", "--batch", "2", "--after", "1"],
+    "r2d2": ["--state-size", "3", "--batch", "2", "--learning-starts", "1"],
     "ddpg": ["--env", "Pendulum-v1"],
     "td3": ["--env", "Pendulum-v1"],
     "sac": ["--env", "Pendulum-v1"],
@@ -291,7 +291,7 @@ def test_the_steps_of_a_program_without_iterations_suffice_to_learn() -> None:
         given = train.parser_of("train", chosen, "").parse_args([])
         asked = train.asked_for(chosen, given, 0)
         assert asked.bounds == {"B": 64, "T": 5000}
-        assert asked.arguments["after"] < 5000
+        assert asked.arguments["learning_starts"] < 5000
 
 
 def test_resume_goes_on_to_other_numbers_of_iterations(capsys: pytest.CaptureFixture[str]) -> None:

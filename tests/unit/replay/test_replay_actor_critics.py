@@ -14,7 +14,7 @@ import timerl_nb as trl
 from timerl_nb.replay import Ddpg, Proportional, Replay, Sac, Td3, Training
 from timerl_nb.replay.training.algorithm import parts, whole, with_positions
 
-SMALL: dict[str, Any] = {"hidden": (5,), "gamma": 0.9, "share": 0.1, "activation": "tanh"}
+SMALL: dict[str, Any] = {"hidden": (5,), "gamma": 0.9, "tau": 0.1, "activation": "tanh"}
 DDPG = Ddpg(lr=(1e-2, 2e-2), **SMALL)
 TD3 = Td3(lr=(1e-2, 2e-2), target_noise=(0.3, 0.2), delay=2, **SMALL)
 SAC = Sac(lr=(1e-2, 2e-2, 3e-2), target_entropy=-0.5, **SMALL)
@@ -140,10 +140,10 @@ def test_updates_equal_the_equations(of: Any) -> None:
                 return w - lr * (m / (1 - 0.9**k)) / (jnp.sqrt(v / (1 - 0.999**k)) + 1e-8)
 
             near(after[name], jax.tree.map(adam, before[name], mean[name], square[name]))
-        share = 0.1 if is_due else 0.0
+        tau = 0.1 if is_due else 0.0
         for name in old:
             kept, new = (jax.tree.leaves(x[name]) for x in (old, after))
-            moved = [(1 - share) * y + share * x for y, x in zip(kept, new, strict=True)]
+            moved = [(1 - tau) * y + tau * x for y, x in zip(kept, new, strict=True)]
             near(after["target"][name], moved)
         assert "actor" not in old if of is SAC else set(old) == {"actor", "critics"}
         state = after
@@ -207,7 +207,7 @@ def test_actions_are_uniform_first_and_in_the_box(of: Any) -> None:
 
 
 def trained(of: Any, **given: Any) -> Training:
-    small = {"mode": "exact", "batch": 8, "envs": 2, "steps": 2, "groups": 2, "least": 8}
+    small = {"mode": "exact", "batch": 8, "envs": 2, "steps": 2, "groups": 2, "learning_starts": 8}
     return trl.replay.train(of, **{**small, "turns": 12, "how": "scan", "seed": 3, **given})
 
 
@@ -235,7 +235,7 @@ def test_a_stopped_run_continues_to_the_same_bits(of: Any, tmp_path: Path) -> No
 
 def test_priorities_are_the_critics_errors() -> None:
     buffer = Replay(64, TD3.fields, priority=Proportional(alpha=1.0, eps=0.0))
-    run = trained(TD3, buffer=buffer, turns=6, least=4, groups=1)
+    run = trained(TD3, buffer=buffer, turns=6, learning_starts=4, groups=1)
     run.result()
     assert len(np.unique(buffer.tree.priorities)) > 1
 
@@ -246,7 +246,7 @@ def test_priorities_are_the_critics_errors() -> None:
         ({"env": "CartPole-v1"}, "EnvError", "needs actions between two bounds"),
         ({"activation": "sine"}, "OptionError", "activation='sine' is not supported"),
         ({"lr": (1e-3,)}, "ShapeError", "lr must be 2 numbers"),
-        ({"share": 2}, "ShapeError", "share must be a number from 0 to 1"),
+        ({"tau": 2}, "ShapeError", "tau must be a number from 0 to 1"),
         ({"delay": 0}, "ShapeError", "delay must be an integer of at least 1"),
         ({"noise": -1.0}, "ShapeError", "noise"),
         ({"target_noise": 0.2}, "ShapeError", "target_noise must be 2 numbers"),

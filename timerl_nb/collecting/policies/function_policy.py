@@ -29,7 +29,7 @@ from timerl_nb.collecting.policies.collecting_policy import (
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.inputs.iteration_inputs import given
-from timerl_nb.compiler.language.inputs.jax_functions import jaxed
+from timerl_nb.compiler.language.inputs.jax_functions import jaxed, name_of
 from timerl_nb.compiler.language.inputs.tensor_sources import constant, random_bits, tensor
 from timerl_nb.compiler.language.policy.policy_in_program import carry_state
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
@@ -179,6 +179,7 @@ class JaxFunction(Acting):
             brought,
             o,
             bits,
+            name=name_of(self.function),
         )
         return Written(made, nothing_follows)
 
@@ -258,6 +259,7 @@ class RecurrentJaxFunction(JaxFunction):
             states,
             o,
             bits,
+            name=name_of(self.function),
         )
         afters = {n: made.pop(_AFTER + n) for n in states}
 

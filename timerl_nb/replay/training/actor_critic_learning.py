@@ -23,10 +23,10 @@ from timerl_nb.env.spaces import Box
 from timerl_nb.replay.training.dense_networks import (
     adam_step,
     apply_network,
-    approach,
     check_activation,
     draw_network,
     select,
+    soft_update,
     zeros_of,
 )
 
@@ -39,14 +39,14 @@ class ActorCritic:
     hidden: tuple[int, ...] = (64, 64)
     lr: tuple[float, ...] = (1e-3, 1e-3)
     gamma: float = 0.99
-    share: float = 0.005
+    tau: float = 0.005
     activation: Literal["relu", "tanh"] = "relu"
 
     def __post_init__(self) -> None:
         widths("hidden", self.hidden)
         numbers("lr", self.lr, *[(0, inf)] * len(type(self).lr))
         number("gamma", self.gamma, least=0, most=1)
-        number("share", self.share, least=0, most=1)
+        number("tau", self.tau, least=0, most=1)
         check_activation(self.activation)
         box = self._spaces[1]
         if not (isinstance(box, Box) and isfinite(box.low) and isfinite(box.high)):
@@ -208,8 +208,8 @@ class ActorCritic:
             after = adam_step(before[0], one, *before[1:], jnp.maximum(number, 1), rates[name])
             weights, made["mean"][name], made["square"][name] = select(is_due, after, before)
             made[name] = weights
-        share = jnp.where(self._is_actor_due(t), self.share, 0.0)
-        made["target"] = approach(state["target"], {n: made[n] for n in state["target"]}, share)
+        tau = jnp.where(self._is_actor_due(t), self.tau, 0.0)
+        made["target"] = soft_update(state["target"], {n: made[n] for n in state["target"]}, tau)
         return made
 
     # --- networks --------------------------------------------------------------------------------

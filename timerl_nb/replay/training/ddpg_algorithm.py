@@ -59,7 +59,7 @@ class Ddpg(_Deterministic):
         hidden: the widths of the hidden layers of actor and critic.
         lr: Adam's learning rates of actor and critic.
         gamma: the discount factor per step.
-        share: the fraction by which the target networks approach the networks per learning step.
+        tau: the fraction by which the target networks approach the networks per learning step.
         activation: the activation function of the hidden layers, "relu" or "tanh".
         noise: the standard deviation of the exploration noise, in halves of the box.
 
@@ -90,7 +90,7 @@ class Td3(_Deterministic):
         hidden: the widths of the hidden layers of actor and critics.
         lr: Adam's learning rates of actor and critics.
         gamma: the discount factor per step.
-        share: the fraction by which the target networks approach the networks, at each step of the actor.
+        tau: the fraction by which the target networks approach the networks, at each step of the actor.
         activation: the activation function of the hidden layers, "relu" or "tanh".
         noise: the standard deviation of the exploration noise, in halves of the box.
         target_noise: the standard deviation of the noise of the target's actions, and its greatest size.
