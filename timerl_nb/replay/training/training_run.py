@@ -11,7 +11,7 @@ from timerl_nb.base.errors import OptionError, one_of, warn
 from timerl_nb.base.lru_cache import Lru
 from timerl_nb.base.machine_model import cores
 from timerl_nb.base.stable_identity import identity
-from timerl_nb.collecting.collection_task import resolve_environment
+from timerl_nb.collecting.collection_task import Registration, resolve_environment
 from timerl_nb.collecting.collector import Collector, collect
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
 from timerl_nb.compiler.language.foreign_names import expect_type
@@ -295,7 +295,7 @@ def opener(
     """Return a function that creates environments from a seed. Calls for equal algorithms share compiled code."""
     wanted = (algorithm, envs, steps, how)
     if isinstance(algorithm, Hashable):
-        return _OPENERS.get(wanted, lambda: _opener(*wanted))
+        return _OPENERS.get((*wanted, Registration(algorithm.env)), lambda: _opener(*wanted))
     return _opener(*wanted)
 
 
