@@ -88,7 +88,7 @@ def _bound(name: str, given: Any, shape: Any) -> Any:
     hint = "give one bound for all elements, or one for each."
     if is_number(given) or not isinstance(given, list | tuple | np.ndarray):
         number(f"the bound {name}", given, hint)
-        return given
+        return given.item() if isinstance(given, np.generic) else given
     try:
         array = np.broadcast_to(np.asarray(given, np.float64), shape)
     except (TypeError, ValueError):
