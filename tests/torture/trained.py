@@ -73,7 +73,8 @@ class Linear:
 def life(folder: Path, result: Path, turns: int) -> None:
     """Start or resume, and run to the end."""
     algorithm = Linear()
-    buffer = Replay(300, algorithm.fields, priority=Proportional(), n_step=2)
+    by = {"n_step": 2, "gamma": algorithm.gamma}
+    buffer = Replay(300, algorithm.fields, priority=Proportional(), **by)
     run = train(
         algorithm,
         mode="exact",

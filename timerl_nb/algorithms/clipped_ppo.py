@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 
 from timerl_nb.base.errors import BoundsError, ShapeError
-from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.argument_checks import is_whole, number
 from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     concat,
@@ -93,11 +93,13 @@ def clipped_ppo(
         value_clip = number("value_clip", value_clip, least=0)
     if target_kl is not None:
         target_kl = number("target_kl", target_kl, least=0)
-    if not all(isinstance(n, int) and n > 0 for n in (epochs, minibatches)):
+    if not all(is_whole(n) and n > 0 for n in (epochs, minibatches)):
         raise ShapeError(
             f"epochs and minibatches must be positive integers, not {epochs!r} and {minibatches!r}.",
             hint="write epochs=4, minibatches=4.",
         )
+
+    epochs, minibatches = int(epochs), int(minibatches)
 
     def minibatch_size(bounds: Mapping[str, int]) -> int:
         steps = bounds["B"] * bounds["T"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from timerl_nb.base.errors import EnvError
 from timerl_nb.collecting.policies.collecting_policy import Acting
-from timerl_nb.env.environment import Simulation, make
+from timerl_nb.env.environment import Simulation, make, registered
 from timerl_nb.env.envpool import PoolEnvironment
 from timerl_nb.env.gymnasium import GymEnvironment, gymnasium, ours
 from timerl_nb.rl.exported_policy import LearntPolicy
@@ -60,6 +60,27 @@ class Task:
         twin = GymEnvironment(env.made_as, max_steps=env.max_steps)
         same = twin.act_space == env.act_space and twin.obs_space.shape == env.obs_space.shape
         return twin if same else None
+
+
+class Registration:
+    """Meaning of an environment given by its name; a name that is registered again means another environment.
+
+    Args:
+        env: the user's argument; see `resolve_environment`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        made = registered(env) if isinstance(env, str) else env
+        rest = str(env).removeprefix("gym.")
+        if isinstance(env, str) and (made is None or rest != env):
+            made = gymnasium().registry.get(rest, made) if _is_known(rest) else made
+        self._made = made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Registration) and self._made is other._made
+
+    def __hash__(self) -> int:
+        return id(self._made)
 
 
 def resolve_environment(env: Any, policy: Any = None) -> tuple[str, Simulation | None, Any]:

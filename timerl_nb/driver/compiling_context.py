@@ -173,7 +173,8 @@ class Context(Frontend):
                 hint="pass a tensor with a fixed shape as o: the observation of one point.",
             )
         shape, dtype, how = tuple(seen.shape), element_type(seen.dtype), act or call_network
-        self.policies.append(Actor(network, shape, dtype, how, user_origin(), marked=True))
+        read = seen.read if isinstance(seen, RecurrentTensor) else None
+        self.policies.append(Actor(network, shape, dtype, how, user_origin(), True, read))
 
     def evaluate(
         self,

@@ -356,7 +356,9 @@ _ONE = "convert them to a Box, a Discrete or a flat MultiDiscrete with gymnasium
 def _space(space: Any, what: str, hint: str) -> Any:
     kind = type(space).__name__
     if kind == "Box":
-        low, high = float(np.min(space.low)), float(np.max(space.high))
+        low, high = space.low, space.high
+        if what == "observations":  # nothing depends on the bounds of single elements
+            low, high = np.min(low), np.max(high)
         return Box(low, high, tuple(space.shape), narrow(np.zeros(0, space.dtype)).dtype)
     if kind == "Discrete" and space.start == 0:
         return Discrete(int(space.n))

@@ -5,14 +5,22 @@ from __future__ import annotations
 from math import prod
 from typing import Any, TypeVar
 
+import numpy as np
+
 from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.language.argument_checks import number
-from timerl_nb.compiler.language.inputs.tensor_sources import random_uniform, tensor, where, zeros
+from timerl_nb.compiler.language.inputs.tensor_sources import (
+    constant,
+    random_uniform,
+    tensor,
+    where,
+    zeros,
+)
 from timerl_nb.compiler.language.operations.random_draws import random_randint
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.distributions import Categorical
 from timerl_nb.env.environment import Simulation, made
-from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
+from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete, half_and_middle, is_bounded
 from timerl_nb.rl.policy_networks import Mask
 
 S = TypeVar("S", Box, Discrete)
@@ -24,7 +32,7 @@ def off_policy_environment(
     """Return an environment that resets itself in the same step, and its actions.
 
     Raises:
-        EnvError: it does not reset itself in the same step, or its actions are of another kind.
+        EnvError: it does not reset itself in the same step, or its actions are of another kind or unbounded.
     """
     env = made(env, autoreset="same_step")
     space = env.act_space
@@ -33,6 +41,11 @@ def off_policy_environment(
         raise EnvError(
             f"{algorithm} needs {kind} and resets in the same step, not {env!r}.",
             hint=f"make an environment with {kind} and autoreset='same_step'.",
+        )
+    if isinstance(space, Box) and not is_bounded(space):
+        raise EnvError(
+            f"{algorithm} needs actions between two bounds, but the action space is {space}.",
+            hint="choose an environment with a bounded Box of actions.",
         )
     return env, space
 
@@ -64,7 +77,9 @@ def random_action(
 
 def scale_actions(a: RecurrentTensor, box: Box) -> RecurrentTensor:
     """Map actions f32 [size] between -1 and 1 linearly onto a box."""
-    half, middle = (box.high - box.low) / 2, (box.high + box.low) / 2
+    half, middle = (
+        constant(x.reshape(-1)) if isinstance(x, np.ndarray) else x for x in half_and_middle(box)
+    )
     return (a * half + middle).reshape(box.shape)
 
 

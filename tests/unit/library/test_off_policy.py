@@ -13,6 +13,7 @@ from tests.algorithm_pages import assert_page_shows_loops
 from tests.unit.checks import assert_same
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.rl.episode_returns import episode_returns
+from timerl_nb.rl.off_policy_actions import scale_actions
 from timerl_nb.rl.target_network import Target
 from timerl_nb.rl.transition_sampling import SampledTransitions
 
@@ -146,6 +147,25 @@ class Plane(trl.env.Environment):
         return 1 - state, action.sum(axis=(-1, -2)), trl.constant(False)
 
 
+class Unbounded(Plane):
+    act_space = trl.env.Box(-1.0, float("inf"), (2, 2))
+
+
+def test_each_element_of_an_action_has_its_bounds() -> None:
+    box = trl.env.Box([[0.0, -2.0], [1.0, 5.0]], [[1.0, 2.0], [1.0, 9.0]], (2, 2))
+    assert box == trl.env.Box(np.array(box.low), np.array(box.high), (2, 2))
+    assert trl.env.Box([3.0, 3.0], 4.0, (2,)).low == 3.0
+    with pytest.raises(trl.errors.ShapeError, match="does not match the shape"):
+        trl.env.Box([1.0, 2.0, 3.0], 4.0, (2,))
+    with trl.Context() as ctx:
+        for name, x in {"low": -1.0, "middle": 0.0, "high": 1.0}.items():
+            ctx.output(name, scale_actions(trl.constant(np.full(4, x, np.float32)), box))
+    found = ctx.compile({}, trl.Options(executor="interpret")).execute(progress=False)
+    np.testing.assert_array_equal(found["low"], box.low)
+    np.testing.assert_array_equal(found["middle"], [[0.5, 0.0], [1.0, 7.0]])
+    np.testing.assert_array_equal(found["high"], box.high)
+
+
 @pytest.mark.parametrize("name", ["ddpg", "td3"])
 def test_observations_have_any_shape(name: str) -> None:
     ctx = getattr(trl.algorithms, name)(Plane(autoreset="same_step"), hidden=(4,), buffer_size=3)
@@ -258,6 +278,10 @@ def test_dqn_learns_to_balance() -> None:
         (lambda: trl.algorithms.td3("CartPole-v1"), "TD3 needs actions in a Box"),
         (lambda: trl.algorithms.sac("CartPole-v1"), "SAC needs actions in a Box"),
         (lambda: trl.algorithms.dqn(trl.env.make("CartPole-v1")), "resets in the same step"),
+        (
+            lambda: trl.algorithms.sac(Unbounded(autoreset="same_step")),
+            "needs actions between two bounds",
+        ),
     ],
 )
 def test_environments_that_do_not_fit(wrong: Any, message: str) -> None:

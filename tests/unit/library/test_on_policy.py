@@ -162,6 +162,15 @@ def test_evolution_strategies(monkeypatch: pytest.MonkeyPatch) -> None:
             np.testing.assert_array_equal(a[clear], logits.argmax(-1)[clear])
 
 
+def test_a_policy_without_its_statistics_is_refused() -> None:
+    """The exported policy would read other observations than the policy that acts."""
+    env = trl.env.NormalizeObservation(trl.env.make("CartPole-v1"))
+    program = trl.algorithms.evolution_strategies(env, hidden=()).compile({"N": 1, "I": 1, "T": 2})
+    result = program.execute(progress=False)
+    with pytest.raises(trl.errors.OptionError, match="does not contain their statistics"):
+        result.policy()
+
+
 # --- recurrent PPO -------------------------------------------------------------------------------
 
 

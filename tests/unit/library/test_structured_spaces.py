@@ -16,7 +16,7 @@ from timerl_nb.env.plain_spaces import plain_actions, plain_observations, struct
 NAME = "gym.tests.structured:Structured-v0"
 SPACES = {
     "mixed": trl.env.MultiDiscrete((2, 3, 2, 2, 2, 3)),  # arms, hands, move
-    "numbers": trl.env.Box(-2.0, 2.0, (3,)),
+    "numbers": trl.env.Box((-1.0, -1.0, -2.0), (1.0, 1.0, 2.0), (3,)),
     "shifted": trl.env.Discrete(4),
     "binary": trl.env.MultiDiscrete((2, 2, 2)),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,55 @@ def test_actions_are_uniform_first_and_in_the_box(of: Any) -> None:
         else 2 * np.tanh(np.random.default_rng(0).normal(size=9999)).std()
     )
     assert learnt.std() == pytest.approx(spread, rel=0.1) and np.abs(learnt).max() <= 2
+
+
+class Bounded(trl.env.Environment):
+    """Rewards and bounds of actions are those of the class."""
+
+    obs_space, act_space = trl.env.Box(-1.0, 1.0, (2,)), trl.env.Box(-1.0, [1.0, 5.0], (2,))
+    max_steps, reward = 3, 1.0
+
+    def first_state(self, domain: Any) -> Any:
+        return trl.random.uniform((2,), -1.0, 1.0, domain=domain)
+
+    def transition(self, state: Any, action: Any) -> Any:
+        return state, self.reward + 0.0 * action.sum(), trl.constant(False)
+
+
+def test_each_element_of_an_action_has_its_bounds() -> None:
+    of = Td3(Bounded(), hidden=(3,))
+    for x, want in ((-1.0, [-1.0, -1.0]), (0.0, [0.0, 2.0]), (1.0, [1.0, 5.0])):
+        action = of._in_box(np.full(2, x, np.float32))
+        np.testing.assert_array_equal(action, want)
+        np.testing.assert_array_equal(of._from_box(action), [x, x])
+
+
+def test_lists_are_accepted() -> None:
+    of = Td3(hidden=[3], lr=[1e-3, 1e-3], target_noise=[0.2, 0.5])  # type: ignore[arg-type]
+    assert of == Td3(hidden=(3,)) and hash(of) == hash(Td3(hidden=(3,)))
+    assert of != Td3(hidden=(4,)) and of != Ddpg(hidden=(3,))
+    assert of.acting(of.begin(0))["is_uniform"]
+    learns = trl.replay.Dqn(hidden=[3], epsilon=[1.0, 0.1, 10])  # type: ignore[arg-type]
+    assert learns.acting(learns.begin(0))
+
+
+def test_a_name_that_is_registered_again_is_another_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("timerl_nb.env.environment._FACTORIES", {})
+    found = []
+    for reward, high in ((1.0, 1.0), (7.0, 9.0)):
+        box = trl.env.Box(-1.0, high, (2,))
+        kind = type("Other", (Bounded,), {"act_space": box, "reward": reward})
+        trl.env.register("Mine", kind)
+        of = Ddpg("Mine", hidden=(3,))
+        buffer = Replay(100, of.fields)
+        trained(of, buffer=buffer, turns=3).result()
+        sample = buffer.sample(50)
+        found.append((np.unique(sample["reward"]).tolist(), sample["action"].max() > 1, of))
+    assert found[0][:2] == ([1.0], False) and found[1][:2] == ([7.0], True)
+    assert found[0][2] != found[1][2], "compiled functions are not shared"
+    assert pickle.loads(pickle.dumps(of)) == of
 
 
 # --- runs ----------------------------------------------------------------------------------------

@@ -432,6 +432,10 @@ def refused(error: type[Exception], what: str) -> Iterator[None]:
             {"buffer": trl.Replay(2000, {"obs": ((1,), "i32")})},
             r"(?s)lacks fields of the algorithm.*action is missing",
         ),
+        (
+            {"buffer": trl.Replay(2000, DQN.fields, n_step=3, gamma=0.5)},
+            "discounts n-step returns by 0.5, but the algorithm by 0.99",
+        ),
         ({"learning_starts": 100_001}, "capacity of 100,000 rows is below learning_starts=100,001"),
         ({"seed": 2**64}, "the seed must fit into 64 bits"),
     ],

@@ -25,7 +25,7 @@ from timerl_nb.compiler.language.inputs.tensor_sources import random_normal, ran
 from timerl_nb.compiler.language.operations.random_draws import random_randint
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import Domain
-from timerl_nb.env.spaces import Discrete, MultiDiscrete
+from timerl_nb.env.spaces import Discrete, MultiDiscrete, half_and_middle, is_bounded
 
 __all__ = ["random"]
 
@@ -71,11 +71,14 @@ class Random(Acting):
             return stack(each, -1)
         if self._is_open:
             return random_normal(space.shape, domain=over)
+        if isinstance(space.low, tuple) or isinstance(space.high, tuple):
+            half, middle = half_and_middle(space)
+            return random_uniform(space.shape, -1.0, 1.0, domain=over) * half + middle
         return random_uniform(space.shape, space.low, space.high, domain=over)
 
     @property
     def _is_open(self) -> bool:
-        return not np.isfinite([self.space.low, self.space.high]).all()
+        return not is_bounded(self.space)
 
     def on_host(self, seed: int, space: Any) -> OnHost:
         draw, kind = np.random.default_rng(seed % 2**64), NUMPY[self.space.dtype]

@@ -14,7 +14,7 @@ from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.replay.training.actor_critic_learning import ActorCritic
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sac(ActorCritic):
     """Soft actor-critic: two critics, a normal distribution mapped by tanh, and a learnt temperature.
 

@@ -11,7 +11,7 @@ from timerl_nb.base.errors import OptionError, one_of, warn
 from timerl_nb.base.lru_cache import Lru
 from timerl_nb.base.machine_model import cores
 from timerl_nb.base.stable_identity import identity
-from timerl_nb.collecting.collection_task import resolve_environment
+from timerl_nb.collecting.collection_task import Registration, resolve_environment
 from timerl_nb.collecting.collector import Collector, collect
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
 from timerl_nb.compiler.language.foreign_names import expect_type
@@ -23,7 +23,7 @@ from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.replay.prioritization.priorities import Proportional
 from timerl_nb.replay.storage.rate_limits import Beta, check_beta
 from timerl_nb.replay.storage.replay_buffer import Replay
-from timerl_nb.replay.storage.ring_rows import Field, fields_of
+from timerl_nb.replay.storage.ring_rows import fields_of
 from timerl_nb.replay.training.algorithm import Algorithm, check_algorithm
 from timerl_nb.replay.training.environment_group import Death, Group
 from timerl_nb.replay.training.primitive_rates import seconds_of_a_row
@@ -220,7 +220,7 @@ def train(
         )
     else:
         held = expect_type(buffer, Replay, "a replay buffer", "trl.Replay(…), or None.")
-        _check_rows(held, fields_of(algorithm.fields))
+        _check_rows(held, algorithm)
     first = integer("learning_starts", learning_starts, least=1)
     if held.limiter is not None:
         first = max(first, held.limiter.min_size_to_sample)
@@ -295,7 +295,7 @@ def opener(
     """Return a function that creates environments from a seed. Calls for equal algorithms share compiled code."""
     wanted = (algorithm, envs, steps, how)
     if isinstance(algorithm, Hashable):
-        return _OPENERS.get(wanted, lambda: _opener(*wanted))
+        return _OPENERS.get((*wanted, Registration(algorithm.env)), lambda: _opener(*wanted))
     return _opener(*wanted)
 
 
@@ -328,15 +328,20 @@ def _way(env: Any) -> str:
     return "loop" if isinstance(sim, GymEnvironment) else "scan"
 
 
-def _check_rows(buffer: Replay, wanted: Mapping[str, Field]) -> None:
-    """Check that a buffer has the fields of an algorithm.
+def _check_rows(buffer: Replay, algorithm: Algorithm) -> None:
+    """Check that a buffer has the fields of an algorithm, and its discount factor in n-step returns.
 
     Raises:
-        OptionError: a field is missing or differs.
+        OptionError: a field is missing or differs, or the discount factor differs.
     """
+    if buffer.n_step_gamma not in (None, algorithm.gamma):
+        raise OptionError(
+            f"the buffer discounts n-step returns by {buffer.n_step_gamma:g}, but the algorithm by {algorithm.gamma:g}.",
+            hint="create the buffer by trl.Replay(…, gamma=algorithm.gamma).",
+        )
     found = [
         f"{name} is {buffer.fields.get(name, 'missing')}, the algorithm needs {one}"
-        for name, one in wanted.items()
+        for name, one in fields_of(algorithm.fields).items()
         if buffer.fields.get(name) != one
     ]
     if found:
