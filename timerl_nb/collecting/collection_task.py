@@ -10,7 +10,7 @@ from timerl_nb.base.errors import EnvError
 from timerl_nb.collecting.policies.collecting_policy import Acting
 from timerl_nb.env.environment import Simulation, make
 from timerl_nb.env.envpool import PoolEnvironment
-from timerl_nb.env.gymnasium import GymEnvironment, gymnasium, ours
+from timerl_nb.env.gymnasium import GymEnvironment, gymnasium, ours, plain_spaces
 from timerl_nb.rl.exported_policy import LearntPolicy
 
 
@@ -112,8 +112,9 @@ def spaces(env: Simulation | None, vector: Any) -> tuple[Any, Any]:
     """Return observation and action space.
 
     Raises:
-        EnvError: a space has several arrays.
+        EnvError: a space is not supported.
     """
     if env is not None:
         return env.obs_space, env.act_space
-    return ours(vector.single_observation_space, vector.single_action_space)
+    own = vector.single_observation_space, vector.single_action_space
+    return ours(*plain_spaces(repr(vector), *own))

@@ -418,7 +418,8 @@ def collect(
               next state as the last element of its tuple.
 
             A function returns the actions, or a pair of the actions and a dictionary of extras for
-            the batch.
+            the batch. If it has an argument `action_mask`, it receives the masks of actions that
+            environments on the host report in their infos, [envs, …] or of one environment.
         envs: number of environments; default: one, or the size of the vector environment.
         steps: steps of each environment per batch.
         seed: seed of all random numbers.

@@ -10,7 +10,7 @@ from typing import Any
 from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.env.environment import Simulation, Step, Tensor
-from timerl_nb.env.gymnasium import ours
+from timerl_nb.env.gymnasium import ours, plain_spaces, row_conversions
 
 HINT = "install the extra, if EnvPool supports this platform: pip install 'timerl-nb[envpool]'."
 
@@ -23,8 +23,13 @@ class PoolEnvironment(Simulation):
         max_steps: the number of steps after which an episode is truncated; by default the environment's own.
         options: passed to `envpool.make`.
 
+    Attributes:
+        space: the space of plain actions, as Gymnasium's object.
+        conversions: functions from observations to plain ones and from plain actions, of several environments; None if
+            the spaces are plain.
+
     Raises:
-        EnvError: EnvPool is not installed, or has no environment of this name.
+        EnvError: EnvPool is not installed, has no environment of this name, or a space is not supported.
 
     Example:
         >>> env = trl.env.make("envpool.Pong-v5")  # doctest: +SKIP
@@ -49,8 +54,10 @@ class PoolEnvironment(Simulation):
                 spec = pool.make_spec(name, **self.options)
             except (TypeError, AssertionError) as error:
                 raise EnvError(f"envpool.{name}: {error}.") from None
-            self.space = spec.gymnasium_action_space
-            self.obs_space, self.act_space = ours(spec.gymnasium_observation_space, self.space)
+            own = spec.gymnasium_observation_space, spec.gymnasium_action_space
+            seen, self.space = plain_spaces(self.made_as, *own)
+            self.obs_space, self.act_space = ours(seen, self.space)
+        self.conversions = row_conversions(*own)
         self.max_steps = max_steps or spec.config.max_episode_steps
 
     @property

@@ -99,6 +99,21 @@ def nothing_follows(step: Any) -> None:
     """Add nothing to the program after an environment's step."""
 
 
+@dataclass(frozen=True)
+class MaskArgument:
+    """Use of the masks of actions that environments on the host report.
+
+    Attributes:
+        is_taken: whether the policy takes masks.
+        is_needed: whether it cannot act without one.
+        allows_gaps: whether a missing mask means that all actions are permitted. Otherwise it is an error.
+    """
+
+    is_taken: bool = False
+    is_needed: bool = False
+    allows_gaps: bool = True
+
+
 class OnHost(Protocol):
     """A policy on the host."""
 
@@ -108,6 +123,7 @@ class OnHost(Protocol):
         obs: Array,
         number: int = 0,
         came: StepFeedback | None = None,
+        mask: Array | None = None,
         /,
     ) -> Acted:
         """Return actions and extras for the observations of all environments.
@@ -119,6 +135,8 @@ class OnHost(Protocol):
                 numbers.
             came: results of the last step; None at the start of all episodes, or for a policy
                 without memory.
+            mask: mask of the permitted actions, [envs, …]; None for a policy without masks, or if the
+                environments report none.
         """
         ...
 
@@ -153,6 +171,11 @@ class Acting(ABC):
     def looks_back(self) -> bool:
         """Whether the policy has a state, or reads rewards or flags of the last step."""
         return False
+
+    @property
+    def mask_argument(self) -> MaskArgument:
+        """Use of masks of actions."""
+        return MaskArgument()
 
     @property
     def state_names(self) -> Sequence[str]:

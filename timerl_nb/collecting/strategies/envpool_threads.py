@@ -10,6 +10,7 @@ from timerl_nb.base.errors import EnvError
 from timerl_nb.base.machine_model import cores
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategies.host_stepping import HostWay, Stepping
+from timerl_nb.env.action_masks import Masks, Rows, reported_rows
 from timerl_nb.env.envpool import HINT, PoolEnvironment, library
 from timerl_nb.env.gymnasium import distinct_seeds
 
@@ -54,15 +55,24 @@ class PoolStepping:
     def __init__(self, env: PoolEnvironment, many: int, seed: int) -> None:
         first = distinct_seeds(seed, 1)[0] % (_WORD - many)
         self.seeds: Sequence[int] = range(first, first + many)
-        self.space = env.space
+        self.space, self._conversions = env.space, env.conversions
         self._pool: Any = env.pool(many, first, cores())
 
-    def reset(self) -> Any:
-        return self._pool.reset()[0]
+    def reset(self) -> tuple[Any, Rows | None]:
+        obs, more = self._pool.reset()
+        if self._conversions is not None:
+            obs = self._conversions[0](obs)
+        return obs, reported_rows(more, len(self.seeds))
 
-    def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any]:
-        obs, reward, terminated, truncated, _ = self._pool.step(action)
-        return obs, reward, terminated, truncated, None
+    def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any, Masks | None]:
+        conversions = self._conversions
+        if conversions is None:
+            obs, reward, terminated, truncated, more = self._pool.step(action)
+        else:
+            obs, reward, terminated, truncated, more = self._pool.step(conversions[1](action))
+            obs = conversions[0](obs)
+        masks = Masks(reported_rows(more, len(self.seeds))) if "action_mask" in more else None
+        return obs, reward, terminated, truncated, None, masks
 
     def at_fault(self, error: Exception) -> tuple[Sequence[int], str]:
         return range(len(self.seeds)), f"{type(error).__name__}: {error}"

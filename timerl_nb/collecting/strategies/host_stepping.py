@@ -24,6 +24,7 @@ from timerl_nb.base.errors import EnvError, ExecutionError, ShapeError
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.mask_checks import check_masks_reported, complete_masks, first_masks
 from timerl_nb.collecting.policies.collecting_policy import (
     STATE,
     Actions,
@@ -38,6 +39,7 @@ from timerl_nb.collecting.strategy import (
     Weights,
 )
 from timerl_nb.compiler.ir.shapes import NUMPY, dtype_name
+from timerl_nb.env.action_masks import Masks, Rows
 
 _REWARDS: Final = "the environments' rewards"
 _LINE: Final = 64  # JAX shares memory of this alignment (bytes) without a copy
@@ -55,17 +57,17 @@ class Stepping(Protocol):
     space: Any
     restarts_at_once: bool
 
-    def reset(self) -> Any:
-        """Return the first observations, [envs, …]."""
+    def reset(self) -> tuple[Any, Rows | None]:
+        """Return the first observations, [envs, …], and their masks of actions."""
         ...
 
-    def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any]:
+    def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any, Masks | None]:
         """Step all environments.
 
         Returns:
-            Observations, rewards, terminated, truncated, and the last observations. The latter are
-            the observations of the ended episodes in order of environments, with `restarts_at_once`
-            only, or None.
+            Observations, rewards, terminated, truncated, the last observations, and the masks of
+            actions. The last observations are those of the ended episodes in order of environments,
+            with `restarts_at_once` only, or None. Without any masks, the last element is None.
         """
         ...
 
@@ -98,6 +100,7 @@ class _Carried(NamedTuple):
         returns, lengths: partial sums of the open episodes.
         done: steps of each environment so far.
         came: results of the last step, for a policy with memory.
+        mask: masks of actions with the observations; None if the environments report none.
     """
 
     obs: Array | None
@@ -106,6 +109,7 @@ class _Carried(NamedTuple):
     lengths: Array
     done: int
     came: StepFeedback | None = None
+    mask: Array | None = None
 
     @staticmethod
     def initial(envs: int, done: int = 0) -> _Carried:
@@ -135,6 +139,8 @@ class _BatchInProgress:
         self.extras: dict[str, Array] = {}
         self.states: dict[str, Array] = {}
         self.last: dict[int, Array] = {}
+        self.mask: Array | None = None  # [steps + 1, envs, …]
+        self.last_mask: dict[int, Array] = {}
         self.at: tuple[int, Any, Any] = (0, None, None)
         self.whole: tuple[Batch, _Carried] | None = None
 
@@ -158,6 +164,7 @@ class HostTurns:
         self._allowed = Actions(acts)
         self._known: Any = None  # shape and type of the last checked actions
         self._act = task.acting.on_host(seed, self._stepping.space)
+        self._mask_argument = task.acting.mask_argument
         self._lost = 0  # number of interrupts during a step
         # the state after the last batch, and the incomplete batch
         self._now: tuple[_Carried, _BatchInProgress | None] = (_Carried.initial(task.envs), None)
@@ -173,9 +180,15 @@ class HostTurns:
             if carried.obs is None:
                 part.at = 0, None, _UNKNOWN
                 self._now = carried, part
-            part.obs[0] = (
-                self._convert_observations(self._reset()) if carried.obs is None else carried.obs
-            )
+            if carried.obs is None:
+                obs, rows = self._reset()
+                part.obs[0] = self._convert_observations(obs)
+                mask = first_masks(self._mask_argument, rows)
+            else:
+                part.obs[0], mask = carried.obs, carried.mask
+            if mask is not None:
+                part.mask = memory((self._steps + 1, *mask.shape), np.bool_)
+                part.mask[0] = mask
             part.at = 0, None, None
             self._now = carried, part
         if part.whole is None:
@@ -209,13 +222,19 @@ class HostTurns:
         obs, action, extras, kind = part.obs, part.action, part.extras, self._seen[1]
         gained, ended, cut = part.gained, part.ended, part.cut
         writes, first, began = self._task.acting.writes, part.at[0], perf_counter()
+        masks = part.mask
+        taken = masks if self._mask_argument.is_taken else None
         plain = "" if fits is None else f"u{fits[1].itemsize}"
         is_bounded = isinstance(sizes, int)
         for t in range(first, self._steps):
             t, acted, stepped = part.at
             if acted is None:
                 came = self._last_step_results(part, carried, t) if looks_back else None
-                acted = act(weights, obs[t].copy() if writes else obs[t], done + t, came)
+                seen = obs[t].copy() if writes else obs[t]
+                if taken is None:
+                    acted = act(weights, seen, done + t, came)
+                else:
+                    acted = act(weights, seen, done + t, came, taken[t].copy())
                 part.at = t, acted, None
             made = acted["action"]
             if made.__class__ is not np.ndarray or (made.shape, made.dtype) != fits:
@@ -240,7 +259,7 @@ class HostTurns:
                 except Exception as error:
                     raise self._environment_error(error, done, t, action[t]) from error
                 stepped = part.at[2]
-            after, gain, ended[t], cut[t], final = stepped
+            after, gain, ended[t], cut[t], final, told = stepped
             if gain.__class__ is not np.ndarray or gain.dtype.char not in "fd":
                 gain = convert_array(_REWARDS, gain, np.dtype(np.float64), error=EnvError)
             gained[t] = gain
@@ -248,6 +267,8 @@ class HostTurns:
             obs[t + 1] = after if plainly else self._convert_observations(after)
             if final is not None:
                 part.last[t] = self._convert_observations(final)
+            if told is not None or masks is not None:
+                self._write_masks(part, told, t)
             part.at = t + 1, None, None
             if t == 0:  # the policy may compile in the first step
                 began = perf_counter()
@@ -256,6 +277,21 @@ class HostTurns:
         counted = self._steps - max(first, 1)
         self.speed = counted * self._envs / (perf_counter() - began) if counted > 0 else None
         self.counts = Counts(2 * self._steps, None, self._steps * (5 + len(extras)))
+
+    def _write_masks(self, part: _BatchInProgress, told: Masks | None, t: int) -> None:
+        """Write the masks of actions after a step."""
+        now, final = Masks(None) if told is None else told
+        if part.mask is None:
+            check_masks_reported(self._mask_argument, now, t)
+            return
+        over = part.ended[t] | part.cut[t]
+        at_once = self._stepping.restarts_at_once
+        optional = np.zeros_like(over) if at_once else over
+        shape = part.mask.shape[2:]
+        part.mask[t + 1] = complete_masks(self._mask_argument, now, shape, optional, t)
+        if at_once and over.any():
+            every = np.ones(over.sum(), bool)
+            part.last_mask[t] = complete_masks(self._mask_argument, final, shape, every, t)
 
     def _last_step_results(
         self, part: _BatchInProgress, carried: _Carried, t: int
@@ -382,6 +418,9 @@ class HostTurns:
             done &= valid
         np.logical_and(part.ended, valid, out=terminated)
         np.logical_and(done, ~terminated, out=truncated)
+        final_masks = None if part.mask is None else part.mask[1:][done]
+        if at_once and part.last_mask:
+            final_masks = np.concatenate([*part.last_mask.values()])
         if at_once:
             seen = np.concatenate([*part.last.values()]) if part.last else obs[:0, 0].copy()
             if len(seen) != done.sum():
@@ -393,7 +432,14 @@ class HostTurns:
         else:
             seen = obs[1:][done]
         whole = Ended(
-            reward.copy(), valid.copy(), (done,), before.returns, before.lengths, seen, is_all=False
+            reward.copy(),
+            valid.copy(),
+            (done,),
+            before.returns,
+            before.lengths,
+            seen,
+            is_all=False,
+            masks=final_masks,
         )
         counted = reward * valid
         since = np.arange(steps)[:, None] > np.where(
@@ -407,11 +453,14 @@ class HostTurns:
             before.lengths * goes_on + (valid & since).sum(0),
             before.done + steps,
             self._last_step_results(part, before, steps) if self._task.acting.looks_back else None,
+            None if part.mask is None else part.mask[steps].copy(),
         )
         flags = {"terminated": terminated, "truncated": truncated, "valid": valid}
         own = {"obs": obs[:steps], "action": part.action, "reward": reward, "last_obs": obs[steps]}
         states = self._task.acting.tree_of(part.states) if part.states else {}
-        more = {"extras": part.extras, "states": states, "policy_version": version}
+        more: dict[str, Any] = {"extras": part.extras, "states": states, "policy_version": version}
+        if part.mask is not None:
+            more |= {"action_mask": part.mask[:steps], "last_action_mask": part.mask[steps]}
         made = Batch(**own, **flags, **more, _ended=whole)
         return made, carried
 

@@ -23,7 +23,8 @@ from timerl_nb.base.options import variable
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategies.gymnasium_loop import Loop, warn_of_infinite
 from timerl_nb.collecting.strategies.host_stepping import Stepping
-from timerl_nb.env import environment_shard, indexed_environment
+from timerl_nb.env import action_masks, environment_shard, indexed_environment
+from timerl_nb.env.action_masks import Masks, Rows, joined
 from timerl_nb.env.gymnasium import GymEnvironment, distinct_seeds, gymnasium
 
 
@@ -53,6 +54,7 @@ class ProcessStepping:
         self.space, self.seeds = env.spaces[1], seeds
         width = ceil(many / min(many, cores()))
         parts = [range(many)[k : k + width] for k in range(0, many, width)]
+        self._parts = parts
         folder = mkdtemp(prefix="timerl-")
         self._remove = finalize(self, rmtree, folder, ignore_errors=True)
         file = Path(folder, "at")
@@ -84,10 +86,12 @@ class ProcessStepping:
                 "the script; or use how='loop'.",
             ) from error
 
-    def reset(self) -> Any:
-        return self._rows(self._answer(self._env.reset)[0])
+    def reset(self) -> tuple[Any, Rows | None]:
+        obs, more = self._answer(self._env.reset)
+        masks = self._masks(more, np.zeros(len(self.seeds), bool))
+        return self._rows(obs), None if masks is None else masks.now
 
-    def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any]:
+    def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any, Masks | None]:
         obs, reward, terminated, truncated, more = self._answer(
             self._env.step, self._shared_out(action)
         )
@@ -95,7 +99,19 @@ class ProcessStepping:
             np.concatenate([x for (x,) in more["last"][more["_last"]]]) if "last" in more else None
         )
         rows = self._rows
-        return rows(obs), rows(reward), rows(terminated), rows(truncated), last
+        terminated, truncated = rows(terminated), rows(truncated)
+        masks = self._masks(more, np.logical_or(terminated, truncated)) if "masks" in more else None
+        return rows(obs), rows(reward), terminated, truncated, last, masks
+
+    def _masks(self, more: dict[str, Any], over: Array) -> Masks | None:
+        """Return the masks of actions in the infos of all processes."""
+        if "masks" not in more:
+            return None
+        pairs = zip(more["masks"], more["_masks"], strict=True)
+        told = [one if there else (None, None) for one, there in pairs]
+        ended = [int(over[part.start : part.stop].sum()) for part in self._parts]
+        now = joined([None if x is None else Rows(*x) for x, _ in told], [*map(len, self._parts)])
+        return Masks(now, joined([None if x is None else Rows(*x) for _, x in told], ended))
 
     def _answer(self, ask: Any, *given: Any) -> Any:
         self._asked = True
@@ -145,6 +161,7 @@ class ProcessStepping:
         self._remove()
 
 
+_SENT = (action_masks, indexed_environment, environment_shard)
 _ONE_AT_A_TIME = Lock()  # the registration of modules is global
 
 
@@ -154,7 +171,7 @@ def _by_value() -> Iterator[None]:
     import cloudpickle
 
     with _ONE_AT_A_TIME:
-        for module in (indexed_environment, environment_shard):
+        for module in _SENT:
             cloudpickle.register_pickle_by_value(module)
         try:
             with variable(
@@ -162,5 +179,5 @@ def _by_value() -> Iterator[None]:
             ):  # spawned processes must not import from the current folder
                 yield
         finally:
-            for module in (indexed_environment, environment_shard):
+            for module in _SENT:
                 cloudpickle.unregister_pickle_by_value(module)
