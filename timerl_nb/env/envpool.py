@@ -64,8 +64,11 @@ class PoolEnvironment(Simulation):
     def made_as(self) -> str:
         return f"envpool.{self.name}"
 
-    def pool(self, count: int, seed: int, threads: int) -> Any:
-        """Return an EnvPool of `count` environments, seeded with `seed`, `seed` + 1, …."""
+    def pool(self, count: int, seed: int, threads: int, ready: int | None = None) -> Any:
+        """Return an EnvPool of `count` environments, seeded with `seed`, `seed` + 1, ….
+
+        With `ready`, it is asynchronous and not reset, and receives results of so many environments in one call.
+        """
         pool = library()
         assert pool is not None
         with warnings.catch_warnings():
@@ -77,9 +80,13 @@ class PoolEnvironment(Simulation):
                 seed=seed,
                 num_threads=min(count, threads),
                 max_episode_steps=self.max_steps,
+                **({} if ready is None else {"batch_size": ready}),
                 **self.options,
             )
-            made.reset()  # creates the spaces
+            if ready is None:
+                made.reset()  # creates the spaces
+            else:
+                made.observation_space  # noqa: B018 (creates the space)
         return made
 
     def begin(self, domain: Domain) -> Tensor:

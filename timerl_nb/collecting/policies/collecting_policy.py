@@ -49,19 +49,23 @@ class CarriedState:
     def __init__(self) -> None:
         # step number, state before it, state after it
         self._last: tuple[int, dict[str, Array], dict[str, Array]] = (-1, {}, {})
+        self._of_all: dict[str, Array] = {}  # of environments that step at their own pace
 
     def before(
-        self, number: int, begins: Array, first: Callable[[], Mapping[str, Array]]
+        self, number: int, came: StepFeedback, first: Callable[[], Mapping[str, Array]]
     ) -> dict[str, Array]:
         """Return the state before a step, by name, [envs, …].
 
         Args:
             number: number of the step.
-            begins: whether the step begins an episode, [envs].
+            came: results of the last step.
             first: returns the state of one environment at the first step of an episode.
         """
-        last = self._last
-        state = dict(last[1] if last[0] == number else last[2])
+        last, begins = self._last, came.begins
+        if isinstance(came, PartialFeedback):
+            state = {name: x[came.ids] for name, x in self._of_all.items()}
+        else:
+            state = dict(last[1] if last[0] == number else last[2])
         if not state or begins.any():
             for name, x in first().items():
                 whole = np.broadcast_to(x, (len(begins), *np.shape(x)))
@@ -69,9 +73,17 @@ class CarriedState:
                 state[name] = np.where(at, whole, state.get(name, whole))
         return state
 
-    def store(self, number: int, before: dict[str, Array], after: dict[str, Array]) -> None:
-        """Store the state before and after a step."""
-        self._last = number, before, after
+    def store(
+        self, number: int, came: StepFeedback, before: dict[str, Array], after: dict[str, Array]
+    ) -> None:
+        """Store the state before and after a step; see `before`."""
+        if not isinstance(came, PartialFeedback):
+            self._last = number, before, after
+            return
+        for name, x in after.items():
+            if name not in self._of_all:
+                self._of_all[name] = np.zeros((came.envs, *x.shape[1:]), x.dtype)
+            self._of_all[name][came.ids] = x
 
 
 @dataclass(frozen=True)
@@ -93,6 +105,19 @@ class StepFeedback:
         """Return the feedback before any step."""
         no = np.zeros(envs, bool)
         return StepFeedback(~no, np.zeros(envs, np.float32), no, no)
+
+
+@dataclass(frozen=True)
+class PartialFeedback(StepFeedback):
+    """Results of the last steps of some environments.
+
+    Attributes:
+        ids: numbers of the environments, without duplicates, [rows].
+        envs: number of all environments.
+    """
+
+    ids: Array
+    envs: int
 
 
 def nothing_follows(step: Any) -> None:

@@ -321,13 +321,11 @@ class RecurrentJaxFunction(JaxFunction):
             came: StepFeedback | None = None,
             mask: Array | None = None,
         ) -> Acted:
-            begins = (
-                StepFeedback.before_first_step(len(obs)).begins if came is None else came.begins
-            )
-            state = carried.before(number, begins, lambda: self.state)
+            now = StepFeedback.before_first_step(len(obs)) if came is None else came
+            state = carried.before(number, now, lambda: self.state)
             seen = {"obs": obs, "state": state} | ({} if mask is None else {NAME: mask})
             made = {n: np.asarray(x) for n, x in rows(weights, seen, number).items()}
-            carried.store(number, state, {n: made.pop(_AFTER + n) for n in state})
+            carried.store(number, now, state, {n: made.pop(_AFTER + n) for n in state})
             return made | {STATE + n: x for n, x in state.items()}
 
         return act

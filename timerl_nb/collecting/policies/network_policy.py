@@ -96,7 +96,7 @@ class Network(Acting):
             if firsts:
                 state = carried.before(
                     number,
-                    now.begins,
+                    now,
                     lambda: {
                         name: np.asarray(x)[0]
                         for name, x in zip(found.state, begin_of(given_here, {}, 0, 1), strict=True)
@@ -106,7 +106,7 @@ class Network(Acting):
             made = act_on(given_here, xs | shown, (begin + number) % 2**64, len(obs))
             arrays = [backend.to_numpy(x) for x in made]
             after = dict(zip(found.state, arrays[len(names) :], strict=True))
-            carried.store(number, state, after)
+            carried.store(number, now, state, after)
             return dict(zip(names, arrays, strict=False)) | shown
 
         return act
