@@ -337,6 +337,28 @@ def gymnasium() -> Any:
     return gymnasium
 
 
+def plain_spaces(name: str, observations: Any, actions: Any) -> tuple[Any, Any]:
+    """Return Gymnasium's spaces of observations and actions after their conversion to single arrays.
+
+    Raises:
+        EnvError: a space is not supported.
+    """
+    plain: Any = import_module("timerl_nb.env.plain_spaces")  # imports Gymnasium
+    try:
+        return plain.plain_observations(observations), plain.plain_actions(actions)
+    except ValueError as error:
+        raise EnvError(
+            f"{name}: the spaces {observations} and {actions} are not supported: {error}.",
+            hint="convert them with a wrapper of Gymnasium, and register the wrapped environment.",
+        ) from None
+
+
+def row_conversions(observations: Any, actions: Any) -> tuple[Any, Any] | None:
+    """Return the conversions of rows; see `timerl_nb.env.plain_spaces.row_conversions`."""
+    plain: Any = import_module("timerl_nb.env.plain_spaces")
+    return plain.row_conversions(observations, actions)
+
+
 def ours(observations: Any, actions: Any) -> tuple[Any, Any]:
     """Convert Gymnasium's spaces to those of this package.
 
