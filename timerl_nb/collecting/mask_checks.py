@@ -11,7 +11,7 @@ from timerl_nb.base.errors import EnvError, OptionError
 from timerl_nb.collecting.policies.collecting_policy import MaskArgument
 from timerl_nb.env.action_masks import Rows
 
-_HINT = "report it in the infos of every reset and step, as Gymnasium's Taxi-v3 does."
+_HINT = "report it in the infos of every reset and step, as Gymnasium's Taxi-v4 does."
 
 
 def first_masks(argument: MaskArgument, rows: Rows | None) -> Array | None:
