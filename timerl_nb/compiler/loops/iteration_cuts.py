@@ -65,11 +65,17 @@ class Cuts:
     @property
     def why_none(self) -> str:
         """The reason why a run cannot be cut; "" if it can."""
-        for part in self._loops:
-            loop = self._loop(part)
-            if not (loop.first.is_const and loop.last.is_const) or loop.turns is not None:
-                return "the number of iterations of its outermost loop is unknown before the run"
-        return "" if self._loops else "no outermost loop is divided into several calls"
+        loops = [self._loop(part) for part in self._loops]
+        if self.ends_early or not all(loop.first.is_const and loop.last.is_const for loop in loops):
+            return "the number of iterations of its outermost loop is unknown before the run"
+        return "" if loops else "no outermost loop is divided into several calls"
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether a dynamic bound ends every outermost loop that could be cut."""
+        some = [self._loop(part) for part in self._loops]
+        some = some or [part for part in self._parts if isinstance(part, Loop)]
+        return any(loop.turns is not None for loop in some)
 
     @property
     def is_coarse(self) -> bool:
