@@ -57,9 +57,9 @@ class Resuming:
                 values = {self._tensors[name]: held for name, held in saved.values.items()}
                 turn = manifest.turn if cut is None else self._cuts.turns(cut)
                 assert turn is not None
-                lengths = saved.lengths
-                if "" in lengths:
-                    lengths = {d.bound: lengths[""] for d in self._cuts.plan.pdg.dims.dynamic}
+                names = [d.bound for d in self._cuts.plan.pdg.dims.dynamic]
+                found = ((name, saved.lengths.get(name, saved.lengths.get(""))) for name in names)
+                lengths = {name: held for name, held in found if held is not None}
                 return RunState(manifest.seed, turn, cut, values, lengths, tuple(saved.resources))
             first = first or differs
         what = first or "it was saved inside a loop that this program does not run turn by turn"
