@@ -321,7 +321,8 @@ class Context(Frontend):
         try:
             actual, ends = check_bounds(self, bounds)
             dims = [dim for dim in self.space if dim.bound in ends]
-            late = (partial(write_bound, self, dim, ends[dim.bound]) for dim in dims)
+            names = [dim.name for dim in dims]
+            late = (partial(write_bound, self, dim, ends[dim.bound], names) for dim in dims)
             frozen = partial(return_frozen, self)
             pdg = self.pdg(*late, frozen, endless=self._unbounded_dim(actual))
             if not pdg.sinks:

@@ -225,7 +225,7 @@ class Keeper:
                 f"{self._cuts.why_none}.",
                 hint="set fuse_iterations=20 for calls of 20 iterations, or "
                 'executor="interpret" for one iteration at a time.'
-                if self._executable.xla_program is not None
+                if self._executable.xla_program is not None and not self._cuts.ends_early
                 else "write a loop over an outer dimension, or save values with ctx.checkpoint.",
             )
 

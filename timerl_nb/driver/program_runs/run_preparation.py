@@ -15,7 +15,7 @@ from timerl_nb.compiler.language.argument_checks import seed_of
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_runs.assumed_ceiling import (
     ceiling_error,
-    find_assumed_ceiling,
+    find_assumed_ceilings,
     refuse_assumed_ceiling,
 )
 from timerl_nb.driver.program_runs.host_effects import find_host_effect
@@ -83,8 +83,7 @@ def prepare_whole_run(compiled: Compilation, request: RunRequest) -> PreparedRun
     """
     supply = _check_arguments(compiled, request, copied=False)
     loggers = () if request.log is None else loggers_of(request.log, LogFolder)
-    ends = find_assumed_ceiling(compiled.bounds)
-    if ends is not None:
+    for ends in find_assumed_ceilings(compiled.bounds):
         _refuse_repetition(compiled, ends, request, loggers)
     compiled = _check_memory(compiled, request)
     return PreparedRun(compiled, request, first_seed(compiled, request.seed), supply, loggers)
