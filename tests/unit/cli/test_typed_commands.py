@@ -16,7 +16,7 @@ import pytest
 
 import timerl_command
 from tests.conftest import SHARED
-from timerl_nb.cli import bench, lab, main, sweep, train
+from timerl_nb.cli import bench, lab, main, train
 from timerl_nb.cli import scope as scope_commands
 from timerl_nb.cli.main import COMMANDS
 from timerl_nb.cli.support import foreground_run as attended_run
@@ -150,11 +150,9 @@ def stopping_after(turns: int) -> Iterator[None]:
         yield
 
 
-class Here(workers.Processes):
-    """Runs of a sweep in this process."""
-
-    def _once(self, folder: Path) -> int:
-        return main(["resume", str(folder), "--quiet"])
+def run_here(_: Any, folder: Path) -> int:
+    """Execute a run of a sweep in this process."""
+    return main(["resume", str(folder), "--quiet"])
 
 
 def become(file: str, words: list[str], environment: dict[str, str]) -> None:
@@ -169,7 +167,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
     monkeypatch.setenv("TIMERL_PROGRESS", "0")
     monkeypatch.setenv("TIMERL_CACHE", os.environ[SHARED])
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'widgets'}")
-    monkeypatch.setattr(sweep, "Processes", Here)
+    monkeypatch.setattr(workers.Processes, "_run_once", run_here)
     monkeypatch.setattr(scope_commands.os, "execve", become)
     for module in (lab, bench):  # servers and long benchmarks have other tests
         monkeypatch.setattr(module, "foreground", lambda *given: begun.append(given) or 0)
@@ -243,9 +241,22 @@ def test_names_of_commands_exist(name: str) -> None:
             assert words[1] in SCOPE, command
 
 
-@pytest.mark.parametrize("name", with_own_examples())
+def own_examples() -> dict[str, list[str]]:
+    """Return the examples of each text that no earlier text contains; of equal texts, one has all."""
+    seen = set[str]()
+    found: dict[str, list[str]] = {}
+    for name in with_own_examples():
+        found[name] = [command for command in examples_in(TEXTS[name]) if command not in seen]
+        seen.update(found[name])
+    return {name: commands for name, commands in found.items() if commands}
+
+
+OWN = own_examples()
+
+
+@pytest.mark.parametrize("name", OWN)
 def test_commands_work_as_typed(name: str) -> None:
-    for command in examples_in(TEXTS[name]):
+    for command in OWN[name]:
         run(command)
 
 
@@ -268,6 +279,7 @@ ALGORITHMS = {
 }
 
 
+@pytest.mark.some_of("name", 6)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_runs_stops_and_resumes(
     name: str, capsys: pytest.CaptureFixture[str]

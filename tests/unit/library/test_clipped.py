@@ -47,6 +47,7 @@ def steps_of(o: Any, a: Any, params: Any) -> stock.Steps:
     return stock.Steps(o, a, logs, v, jnp.ones(a.shape), terminated, jnp.asarray(done), v_after)
 
 
+@pytest.mark.some_of("options", 1)
 @pytest.mark.parametrize("options", [{}, {"executor": "xla"}, {"vectorize": False}], ids=str)
 def test_the_updates_are_those_of_jax(options: dict[str, Any]) -> None:
     """All sixteen, given the same parameters, observations, actions and order."""

@@ -172,6 +172,7 @@ def test_observations_have_any_shape(name: str) -> None:
     assert ctx.pdg()
 
 
+@pytest.mark.some_of("options", 2)
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -80,7 +80,7 @@ def v_trace(ratio: Any, td_error: Any, done: Any, rho: float, c: float) -> Any:
 def test_impala(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("o", "a", "r", "ratio", "next_value", "done", "correction", "advantage")
     bounds = {"B": 3, "I": 5, "T": 7}
-    settings = {"lag": 2, "rho": 1.1, "c": 0.9, "lr": 0.1}
+    settings = {"hidden": (5,), "lag": 2, "rho": 1.1, "c": 0.9, "lr": 0.1}
     found = recorded_updates("impala", monkeypatch, bounds, names, XLA, env=cartpole(5), **settings)
     params = [name.removeprefix("grad ") for name in found if name.startswith("grad ")]
     assert found["next_value"][found["done"]].any(), "a time limit does not end the return"
@@ -117,7 +117,8 @@ def test_impala_without_a_lag_has_the_returns_of_an_actor_critic(
     """All ratios are 1, and the target is the n-step return with the critic's value after it."""
     names = ("r", "ratio", "next_value", "done", "correction", "baseline", "advantage")
     bounds = {"B": 2, "I": 2, "T": 6}
-    found = recorded_updates("impala", monkeypatch, bounds, names, XLA, env=cartpole(4), lag=0)
+    settings = {"env": cartpole(4), "lag": 0, "hidden": (5,)}
+    found = recorded_updates("impala", monkeypatch, bounds, names, XLA, **settings)
     np.testing.assert_allclose(found["ratio"], 1.0, rtol=1e-5)
     g = np.zeros((2, 2))
     for t in reversed(range(6)):
@@ -136,7 +137,7 @@ def test_evolution_strategies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients are sums of perturbations weighted by ranks; fitness is that of perturbed policies."""
     names = ("o", "a", "r", "fitness", "noise", "rank")
     bounds = {"N": 3, "I": 2, "T": 30}
-    settings = {"sigma": 0.5, "decay": 0.01}
+    settings = {"hidden": (5,), "sigma": 0.5, "decay": 0.01}
     found = recorded_updates("evolution_strategies", monkeypatch, bounds, names, XLA, **settings)
     params = [name.removeprefix("grad ") for name in found if name.startswith("grad ")]
     fitness, rank = found["fitness"], found["rank"]
@@ -207,6 +208,7 @@ def test_recurrent_ppo(monkeypatch: pytest.MonkeyPatch) -> None:
         env=maze,
         minibatches=2,
         lr=0.1,
+        hidden=(5,),
         **sizes,
     )
     o, h, state, done = (found[n] for n in acting[:4])

@@ -38,6 +38,7 @@ def test_updates_stop_at_the_target_kl(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("obs", "action", "old_log_prob", "normalized", "target")
     bounds, sizes = {"B": 2, "I": 2, "T": 6}, {"epochs": 2, "minibatches": 2}
     settings = {"lr": 0.2, "target_kl": 0.02, "value_clip": None, "anneal": False, **sizes}
+    settings["hidden"] = (5,)
     options = trl.Options(executor="xla")
     found = recorded_updates("clipped_ppo", monkeypatch, bounds, names, options, **settings)
     params = [name.removeprefix("grad ") for name in found if name.startswith("grad ")]
@@ -84,6 +85,7 @@ def test_ppo_continues_with_the_value_after_a_limit(monkeypatch: pytest.MonkeyPa
         env = trl.env.make("CartPole-v1", max_steps=limit)
         bounds = {"B": 3, "I": 2, "T": steps}
         settings = {"lr": 0.1, "anneal": True, "max_norm": 0.5, "bootstrap": True}
+        settings["hidden"] = (5,)
         with monkeypatch.context() as patch:
             found = recorded_updates(
                 "ppo_single_epoch", patch, bounds, names, trl.Options(), env=env, **settings

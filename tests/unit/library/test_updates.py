@@ -37,8 +37,10 @@ def check(found: trl.Result, loss: Callable[[Values, int], Any], updates: range)
 
 
 def head(p: Values, trunk: str, name: str, x: Any) -> Any:
-    for k in range(2):
+    k = 0
+    while f"{trunk}.{k}.weight" in p:
         x = jnp.tanh(x @ p[f"{trunk}.{k}.weight"] + p[f"{trunk}.{k}.bias"])
+        k += 1
     return x @ p[f"{name}.weight"] + p[f"{name}.bias"]
 
 

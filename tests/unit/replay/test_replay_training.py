@@ -55,7 +55,7 @@ def counted(**options: Any) -> Dqn:
 def everything_ends() -> Iterator[None]:
     before = {t for t in threading.enumerate() if t.name.startswith("timerl")}
     yield
-    for _ in range(200):
+    for _ in range(3000):
         left = [t for t in threading.enumerate() if t.name.startswith("timerl")]
         if not set(left) - before:
             return
