@@ -89,7 +89,13 @@ def main(folder: str) -> None:
             trials.append({"rows": [list(row) for row in rows], "error": error})
         print("RESULT " + json.dumps({"search": name, "trials": trials}), flush=True)
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init(
+        "local",  # and no cluster of another program
+        num_cpus=1,
+        include_dashboard=False,
+        log_to_driver=False,
+        configure_logging=False,
+    )
     try:
         asha = ASHAScheduler(grace_period=3, max_t=TURNS, reduction_factor=2)
         search("asha", program, [0.3, 0.01], scheduler=asha)
