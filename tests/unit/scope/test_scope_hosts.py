@@ -222,9 +222,12 @@ def test_damaged_files_of_hosts_are_named(several: Path, tmp_path: Path) -> None
     other = tmp_path / "run"
     shutil.copytree(several, other)
     (path,) = (other / "host-b").glob("*.host")
-    path.write_text('{"host": 3}')
-    with pytest.raises(ExecutionError, match=f"{path.name} is not a valid file of another host"):
-        trl.scope.read(other)
+    whole = json.loads(path.read_text())
+    (*_, anchor) = whole["anchors"]
+    for damaged in ({"host": 3}, {**whole, "anchors": [{**anchor, "ours": 1 << 70}]}):
+        path.write_text(json.dumps(damaged))
+        with pytest.raises(ExecutionError, match=f"{path.name} is not a valid file of another"):
+            trl.scope.read(other)
     path.unlink()
     with pytest.raises(ExecutionError, match="has not joined this one"):
         trl.scope.read(other)
@@ -253,14 +256,13 @@ class Actor:
         with trl.scope.operation("acting"):
             return os.getpid(), sum(range(1000))
 
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 with trl.scope.record(sys.argv[1], taps=False):
     environment = {**trl.scope.worker_environment("127.0.0.1"), "TIMERL_SCOPE_HOST": "worker-1"}
-    ray.init(
-        "local", num_cpus=1, include_dashboard=False, log_to_driver=False,
-        runtime_env={"env_vars": environment},
-    )
-    print("ACTOR", ray.get(Actor.remote().work.remote())[0])
-    ray.shutdown()
+    actor = Actor.options(runtime_env={"env_vars": environment}).remote()
+    print("ACTOR", ray.get(actor.work.remote())[0])
+    del actor
+ray.shutdown()
 """
 
 
@@ -274,7 +276,8 @@ def test_an_actor_of_ray_is_below_the_program_that_made_it(tmp_path: Path) -> No
     actor = int(done.stdout.partition("ACTOR ")[2].split()[0])
     recording = trl.scope.read(tmp_path / "run")
     (main,) = trl.scope.processes(recording).roots
-    found = [one for one in main if one.process.label == f"worker-1:{actor}"]
-    assert len(found) == 1 and ("acting",) in found[0].time.by("operation")
+    (found,) = main.children
+    assert found.process.label == f"worker-1:{actor}"
+    assert ("acting",) in found.time.by("operation")
     (clock,) = recording.hosts
     assert clock.residual is not None and abs(clock.offset) <= clock.residual

@@ -128,7 +128,7 @@ def worker_environment(address: str | None = None) -> dict[str, str]:
             hint="call worker_environment() inside of `with trl.scope.record(folder):`.",
         )
     told = json.loads(os.environ[RECORDING])
-    if told["root"]["clock"] is None:
+    if told["root"]["clock"] is None and told["root"]["host"] == host_name():
         clock = [address or address_of_this_host(), _serve_clock().port]
         told["root"] = {**told["root"], "clock": clock}
         os.environ[RECORDING] = json.dumps(told)

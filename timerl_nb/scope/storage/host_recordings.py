@@ -24,6 +24,7 @@ from timerl_nb.scope.storage.recording_writer import MANIFEST
 from timerl_nb.scope.storage.thread_files import HOW
 
 _JOIN: Final = re.compile(r"(\d+)\.host")
+_LATEST: Final = 1 << 61  # nanoseconds: 73 years
 _ABOUT: Final = {
     "host": str,
     "parent": int,
@@ -63,6 +64,8 @@ def read_joins(folder: Traversable) -> dict[int, Join]:
             about: Any = parse_json(content_of(path, LONGEST_TEXT))
             if not fits(about, _ABOUT):
                 raise ValueError("it has an unknown format")
+            if any(abs(ns) > _LATEST for one in about["anchors"] for ns in one.values()):
+                raise ValueError("a time is too large")
         except (OSError, ValueError) as error:
             raise ExecutionError(
                 f"{path} is not a valid file of another host: {cause(error)}.", hint=HOW
@@ -106,8 +109,8 @@ def merge_hosts(own: Recording, hosts: Sequence[Host]) -> Recording:
     table = {name: k for k, name in enumerate(own.names)}
     lanes, processes = [*own.lanes], [*own.processes]
     op_ids, devices = dict(own.op_ids), [own.devices]
-    for host, clock in zip(hosts, clocks, strict=True):
-        one, plus = host.recording, added[clock.host]
+    for k, (host, clock) in enumerate(zip(hosts, clocks, strict=True), 1):
+        one, plus = host.recording, k * PER_HOST
         names = np.array([table.setdefault(name, len(table)) for name in one.names], np.int64)
         op_ids |= one.op_ids
         devices.append(_moved_devices(one.devices, clock, plus, names, devices, len(lanes)))
