@@ -21,9 +21,14 @@ import pytest
 import timerl_nb as trl
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.scope.analysis.process_tree import Branch
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane, Process
 from timerl_nb.scope.device_activity.clock_alignment import Anchor, HostClock
+from timerl_nb.scope.device_activity.device_operations import Devices, TracedWindow
 from timerl_nb.scope.recording.clock_exchange import ClockServer, ask_over, compare_clocks
-from timerl_nb.scope.storage.event_format import EDGE
+from timerl_nb.scope.storage.event_format import EDGE, STARTS, Kind
+from timerl_nb.scope.storage.host_joins import Join
+from timerl_nb.scope.storage.host_recordings import Host, merge_hosts
 
 # The first argument is a path to import from. Each other one is a host, on which the program starts itself again.
 PROGRAM = """
@@ -106,6 +111,63 @@ def test_a_server_answers_until_it_is_closed() -> None:
     server.close()
     while ask_over(("127.0.0.1", server.port)) is not None:  # until the thread has ended
         pass
+
+
+# --- one recording of two -------------------------------------------------------------------------
+
+
+def made(
+    names: tuple[str, ...], rows: list[tuple[int, int, int, int]], *, at: int, launch: str
+) -> Recording:
+    """Return a recording of process 1 and its child 7, with one kernel; all times begin at `at`."""
+    edges = np.array([(at + ts, *rest) for ts, *rest in rows], EDGE)
+    blocked = np.array([[at + 20], [at + 25]])
+    main = Lane(1, 1, "", edges, at + 100, missed={(1, 0, 1): 5}, blocked=blocked)
+    child = Lane(7, 7, "", np.array([(at + 40, 0, Kind.MARK, 0)], EDGE), at + 60)
+    window = TracedWindow(1, "tracer", at, at + 100, ("gpu",), "", 0, 5)
+    columns = dict.fromkeys(
+        ["device", "stream", "sort", "correlation", "window", "lane"], np.zeros(1, int)
+    )
+    columns |= {"begin": np.array([at + 30]), "end": np.array([at + 35])}
+    columns |= {"name": np.array([2]), "process": np.array([1]), "launched": np.array([at + 10])}
+    return Recording(
+        (main, child),
+        names,
+        {launch: (3,)},
+        (Process(1, 0, 0, "main", at, at + 100), Process(7, 1, 0, "child", at + 40, at + 60)),
+        Devices(**columns, windows=(window,)),
+    )
+
+
+def test_names_numbers_and_times_of_both_hosts_are_kept_apart() -> None:
+    rows = [(10, 1, Kind.PHASE_ENTER, 1), (30, 3, Kind.MARK, 0), (50, 0, Kind.PHASE_EXIT, 0)]
+    point = (15, 2, Kind.POINT, 0)  # its number is no name
+    names = ("", "here", "kernel", f"{STARTS}7 first", "blocked")
+    own = made(names, [rows[0], point, *rows[1:]], at=100, launch="x")
+    names = ("", "there", "here", f"{STARTS}7 second", "blocked")
+    other = made(names, [rows[0], point, *rows[1:]], at=9_100, launch="y")
+    join = Join("a", 7, "", [Anchor(9_000, 50, 3)])
+    one = merge_hosts(own, [Host(other, {1: join})])
+    main, _, there, _ = one.lanes
+    assert [one.names[top] for top in there.edges["top"][[0, 2]]] == ["there", f"{STARTS}7 second"]
+    assert there.edges["top"][1] == 2 == main.edges["top"][1]
+    assert there.edges["ts"].tolist() == [160, 165, 180, 200] and there.end == 250
+    assert there.blocked.tolist() == [[170], [175]]
+    assert there.missed == {(one.names.index("there"), 0, 1): 5}
+    assert one.op_ids == {"x": (3,), "y": (3,)}
+    (root,) = trl.scope.processes(one).roots
+    assert [(b.process.label, b.name) for b in root] == [
+        ("1", ""),
+        ("7", "first"),
+        ("a:1", ""),
+        ("a:7", "second"),
+    ]
+    devices = one.devices
+    assert devices.begin.tolist() == [130, 180] and devices.launched.tolist() == [110, 160]
+    assert [one.names[k] for k in devices.name] == ["kernel", "here"]
+    assert devices.window.tolist() == [0, 1] and devices.lane.tolist() == [0, 2]
+    assert devices.process.tolist() == [1, there.process]
+    assert [(w.process, w.begin) for w in devices.windows] == [(1, 100), (there.process, 150)]
 
 
 # --- processes that pretend to be on other hosts -------------------------------------------------
