@@ -122,6 +122,7 @@ _LATER = {
     "scope": "timerl_nb.scope",
     "streams": "timerl_nb.streams",
     "to_torch": "timerl_nb.exchange:to_torch",
+    "tune": "timerl_nb.tune",
 }
 __all__ += list(_LATER)
 
