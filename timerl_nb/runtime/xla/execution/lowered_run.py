@@ -76,7 +76,7 @@ class LoweredRun:
         self._trace = self.ledger.record_both if swaps else self.ledger.trace.append
         self.instructions = 0
         self.finished = self._begun = False
-        self._given, self._of_seed = seed, backend.seed_words(seed)
+        self._given, self._of_seed = seed, lowered.seed_words(seed)
         self._seed = lowered.words(self._of_seed, 0)
         self._progress, self._recorder, self._is_waiting = progress, recorder, waits
         self._resumed: RunState | None = None
@@ -351,7 +351,7 @@ class LoweredRun:
 
     def resume(self, state: RunState) -> None:
         """Start from a saved state instead of the beginning."""
-        self._given, self._of_seed = state.seed, backend.seed_words(state.seed)
+        self._given, self._of_seed = state.seed, self.lowered.seed_words(state.seed)
         self._seed = self.lowered.words(self._of_seed, 0)
         self._resumed = state
         self.host.load(resources_of(self.lowered.plan.pdg), state.resources)

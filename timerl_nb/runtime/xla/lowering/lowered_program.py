@@ -250,14 +250,17 @@ class Lowered:
     def fresh_buffer(self, name: str) -> Any:
         """Return a buffer in its initial state."""
         given = self.given_buffers()
-        return given[name] if name in given else self._lowering.fresh_buffer(name)
+        if name in given:
+            return given[name]
+        if self.shards is None or self.shards.processes == 1:
+            return self._lowering.fresh_buffer(name)
+        return self._start((name,))()[name]
 
     def place_on_device(self, name: str, array: Array) -> Any:
         """Copy an array to a new buffer, with the buffer's sharding."""
         if self.shards is None:
             return backend.copied(array)
-        placement = self.shards.placement(self.layout.buffers.get(name))
-        return backend.copied(jax.device_put(array, placement))
+        return backend.copied(self.shards.put(array, self.layout.buffers.get(name)))
 
     def to_call_argument(self, array: Any) -> Any:
         """Convert a result of the host to an argument of calls."""
@@ -288,7 +291,7 @@ class Lowered:
             passed_on(self.plan.pdg[tensor[0]], tensor[1]),
         )
         if self.shards is not None:
-            return buffer.name, jax.device_put(array, self.shards.placement(buffer))
+            return buffer.name, self.shards.put(array, buffer)
         value = None if attrs is None else attrs.value
         known = None if value is None else self._lowering.arrays.get(value)
         if value is None or known is None or array.size != value.array.size:
@@ -314,7 +317,8 @@ class Lowered:
         """Return a factory: from names to a function creating these buffers in one XLA program."""
 
         def making(names: tuple[str, ...]) -> Callable[[], State]:
-            made = jax.jit(lambda: {name: self._lowering.fresh_buffer(name) for name in names})
+            make = lambda: {name: self._lowering.fresh_buffer(name) for name in names}  # noqa: E731
+            made = jax.jit(make, out_shardings=self._placements(names))
             if self._compiled is None or self.shards is not None:
                 return made
             return self._compiled.call(f"buffers {names} of\n{self}", made, tuple)
@@ -450,7 +454,7 @@ class Lowered:
         if one.loop:
             return (
                 *takes,
-                self.words(backend.seed_words(0), 0),
+                self.words(self.seed_words(0), 0),
                 0,
                 1,
             )
@@ -462,7 +466,12 @@ class Lowered:
             given[k] = jax.ShapeDtypeStruct(
                 self.plan.sizes.shape(op, kind.shape), NUMPY[kind.dtype]
             )
-        return (*takes, self.words(backend.seed_words(0), 0), (0,) * len(one.counters), given)
+        return (*takes, self.words(self.seed_words(0), 0), (0,) * len(one.counters), given)
+
+    def seed_words(self, seed: int) -> tuple[Any, Any]:
+        """Return the seed of a run as two unsigned words, on all devices."""
+        high, low = backend.seed_words(seed)
+        return self.to_call_argument(high), self.to_call_argument(low)
 
     def words(self, seed: Any, turn: int) -> tuple[Any, ...]:
         """Return the words for random draws: the seed, then an unbounded program's iteration."""
