@@ -275,7 +275,9 @@ def to_numpy(array: JaxArray) -> Array:
 
     If parts are in other processes, all processes must call the function together.
     """
-    if isinstance(array, jax.Array) and not (array.is_fully_addressable or array.is_fully_replicated):
+    if isinstance(array, jax.Array) and not (
+        array.is_fully_addressable or array.is_fully_replicated
+    ):
         whole = cast(Any, NamedSharding(cast(Any, array.sharding).mesh, PartitionSpec()))
         return np.asarray(_gatherer(whole)(array))
     return np.asarray(array)

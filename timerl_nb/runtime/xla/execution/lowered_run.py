@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
+from importlib.metadata import version
 from time import perf_counter
 from typing import Any
 
@@ -15,6 +17,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.runtime_events import Event, Recorder
 from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
+from timerl_nb.compiler.ir.graph_digest import digest_by_names
 from timerl_nb.compiler.ir.host.host_functions import Host, resources_of
 from timerl_nb.compiler.ir.operations import Op, Tensor
 from timerl_nb.compiler.loops.iteration_cuts import Cut
@@ -22,6 +25,7 @@ from timerl_nb.compiler.loops.loop_nodes import Execute, Guard, If, Loop, subtre
 from timerl_nb.runtime.call_timing import Stopwatch
 from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
+from timerl_nb.runtime.jax_backend.process_group import check_agreement
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.output_assembly import Outputs, Returned
 from timerl_nb.runtime.run_protocol import changed_already, find_cut, run_ended_error
@@ -114,6 +118,7 @@ class LoweredRun:
         if self._begun:
             raise run_ended_error()
         self._begun = True
+        self._check_processes()
         self._waits = perf_counter()  # all calls are traced now, unless they were before
         self._state |= self.lowered.start()
         self._waits = None
@@ -124,6 +129,23 @@ class LoweredRun:
         self._moving.wait()
         self._wait()
         self.finished = True
+
+    def _check_processes(self) -> None:
+        """Check that all processes of the program run the same one, from the same iteration."""
+        if self.lowered.processes == 1:
+            return
+        turn = 0 if self._resumed is None else self._resumed.turn
+        check_agreement(
+            {
+                "the version of TimeRL-nb": version("timerl-nb"),
+                "the version of JAX": jax.__version__,
+                "the version of Python": platform.python_version(),
+                "the seed": f"the seed {self._given}",
+                "the first iteration": f"the iteration {turn}",
+                "the dependence graph": digest_by_names(self.lowered.plan.pdg),
+                "the loop nest": str(self.lowered),
+            }
+        )
 
     def _wait(self) -> None:
         """Wait for all launched work; report the wait to an asynchronous recorder."""
@@ -429,9 +451,25 @@ class LoweredRun:
         to the host, on any thread.
         """
         names = {name for op, _ in wanted for name in self.lowered.flow.reads(op)}
-        held = {n: backend.copied(self._state[n]) for n in sorted(names) if n in self._state}
+        held = {n: self._copy_of(n) for n in sorted(names) if n in self._state}
         reading = self._reading(held)
         return lambda: [[reading.output(op)(k) for k in points] for op, points in wanted]
+
+    def _copy_of(self, name: str) -> Any:
+        """Return a copy of a buffer, made by this process alone.
+
+        Raises:
+            ExecutionError: Parts of the buffer are in other processes.
+        """
+        array = self._state[name]
+        if array.is_fully_addressable:
+            return backend.copied(array)
+        if array.is_fully_replicated:
+            return backend.copied(array.addressable_data(0))
+        raise ExecutionError(
+            f"{name} is divided among processes, and cannot be read during the run.",
+            hint="log outputs that are reduced over the divided dimension, such as means over environments.",
+        )
 
     def _reading(
         self, state: Mapping[str, Any], bounds: Mapping[str, int] | None = None

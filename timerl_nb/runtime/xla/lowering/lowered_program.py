@@ -129,6 +129,11 @@ class Lowered:
         """Bytes of buffers on one device."""
         return self.nbytes if self.shards is None else self.shards.share.buffers
 
+    @property
+    def processes(self) -> int:
+        """Number of processes that run the program together."""
+        return 1 if self.shards is None else self.shards.processes
+
     @cached_property
     def regions(self) -> Regions:
         """Division of the loop nest into XLA programs and host work."""
@@ -252,7 +257,7 @@ class Lowered:
         given = self.given_buffers()
         if name in given:
             return given[name]
-        if self.shards is None or self.shards.processes == 1:
+        if self.processes == 1:
             return self._lowering.fresh_buffer(name)
         return self._start((name,))()[name]
 

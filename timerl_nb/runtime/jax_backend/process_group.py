@@ -1,0 +1,55 @@
+"""Processes of one JAX program (`jax.distributed`): their number, and a check that they agree."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from timerl_nb.base.errors import ExecutionError
+
+_WIDTH = 16  # bytes of a digest
+
+
+def process_count() -> int:
+    """Return the number of processes; 1 without `jax.distributed`. Starts no backend in that case."""
+    return jax.process_count() if jax.distributed.is_initialized() else 1
+
+
+def process_index() -> int:
+    """Return the number of this process, from 0 on."""
+    return jax.process_index() if jax.distributed.is_initialized() else 0
+
+
+def is_leader() -> bool:
+    """Whether this process writes the files and messages of a program of all processes."""
+    return process_index() == 0
+
+
+def check_agreement(facts: Mapping[str, str]) -> None:
+    """Check that all processes have the same facts. All processes must call it together.
+
+    Args:
+        facts: Texts by name, under the same names in all processes. The first ones explain later differences.
+
+    Raises:
+        ExecutionError: A process has another text than process 0. All processes raise it.
+    """
+    own = [hashlib.sha256(text.encode()).digest()[:_WIDTH] for text in facts.values()]
+    found = multihost_utils.process_allgather(np.frombuffer(b"".join(own), np.uint8))
+    all_digests = np.asarray(found).reshape(process_count(), len(facts), _WIDTH)
+    differs = (all_digests != all_digests[0]).any(2)
+    for k, (name, text) in enumerate(facts.items()):
+        others = np.flatnonzero(differs[:, k]).tolist()
+        if others:
+            shown = text if len(text) < 80 and "\n" not in text else "another one"
+            raise ExecutionError(
+                f"the processes do not run the same program: {name} of process "
+                f"{', '.join(map(str, others))} differs from that of process 0. "
+                f"This is process {process_index()}, with {shown}.",
+                hint="start all processes with the same script, arguments, seed and packages; a choice by "
+                "process, by time or by random numbers without a seed must not change the program.",
+            )
