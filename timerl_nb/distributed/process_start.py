@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -20,6 +22,7 @@ HEARTBEAT: Final = "TIMERL_HEARTBEAT"
 # Numbers of tasks of job schedulers that JAX recognises by itself: SLURM and Open MPI
 _TASKS: Final = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 _USUAL_HEARTBEAT: Final = 30
+_RETRY: Final = 0.2  # seconds between two attempts to reach process 0
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ def initialize(
         return Processes(0, 1)
     if named.get("num_processes") == 1:
         return Processes(0, 1)
+    if named:
+        _check_address(named, waited)
     _use_collectives()
     try:
         jax.distributed.initialize(
@@ -143,6 +148,30 @@ def _seconds(name: str, value: object) -> int:
     text = value if isinstance(value, str) else None
     number = int(text) if text is not None and text.isdecimal() else value
     return _integer(name, number, 1, 1 << 20)
+
+
+def _check_address(named: Mapping[str, Any], timeout: int) -> None:
+    """Check that process 0 can open its port, and wait until the others reach it; JAX ends the process instead."""
+    host, _, port = named["coordinator_address"].rpartition(":")
+    try:
+        if named["process_id"] == 0:
+            with socket.socket() as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(("", int(port)))
+            return
+        until = time.monotonic() + timeout
+        while True:
+            try:
+                socket.create_connection(
+                    (host, int(port)), timeout=max(0.1, until - time.monotonic())
+                ).close()
+                return
+            except OSError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_RETRY)
+    except (OSError, OverflowError) as error:
+        raise _connection_error(error, named) from None
 
 
 def _use_collectives() -> None:

@@ -40,6 +40,8 @@ def _reductions(plan: MemoryPlan, op: Op, share: Share) -> Iterator[Op]:
         return body[read.source].outputs[read.out].type
 
     for inner in op.attrs.body:
-        into = any(divided_axis(type_of(read).shape, share.dim) is not None for read in inner.inputs)
+        into = any(
+            divided_axis(type_of(read).shape, share.dim) is not None for read in inner.inputs
+        )
         if into and all(divided_axis(one.type.shape, share.dim) is None for one in inner.outputs):
             yield inner

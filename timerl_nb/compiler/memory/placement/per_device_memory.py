@@ -135,7 +135,9 @@ def _dimension(pdg: Pdg, buffers: Iterable[Buffer], count: int) -> Dim:
         for name in op.domain:
             over.setdefault(name, op.name)
     for dim in pdg.dims:
-        if dim.name not in over and any(divided_axis(one.sizes, dim) is not None for one in buffers):
+        if dim.name not in over and any(
+            divided_axis(one.sizes, dim) is not None for one in buffers
+        ):
             return dim
     names = [dim.name for dim in pdg.dims if dim.name in over]
     raise OptionError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log2
 from typing import Final
 
 from timerl_nb.base.text_formatting import format_count
@@ -36,6 +38,32 @@ class Communication:
     predicted: dict[str, int]
     collectives: int
     nbytes: int
+
+    def predict_weak_scaling(
+        self,
+        turn_seconds: float,
+        devices: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
+        *,
+        latency: float = 20e-6,
+        bandwidth: float = 12.5e9,
+    ) -> dict[int, float]:
+        """Predict the efficiency of more devices that each have as many instances as now.
+
+        A collective of n bytes over d devices is assumed to take `2 log2(d) latency + 2 (d - 1) / d * n / bandwidth`,
+        without overlap with computation. Nothing is measured.
+
+        Args:
+            turn_seconds: the time of an iteration on one device, such as `program.turn_seconds`.
+            devices: numbers of devices.
+            latency: seconds of one message; by default that of a data centre's Ethernet.
+            bandwidth: bytes per second of one device's link; by default 100 Gbit/s.
+
+        Returns:
+            the time of an iteration without communication over its time with it, by number of devices.
+        """
+        calls, nbytes = self.collectives / max(1, self.turns), self.nbytes / max(1, self.turns)
+        lost = lambda d: calls * 2 * log2(d) * latency + 2 * (d - 1) / d * nbytes / bandwidth  # noqa: E731
+        return {d: turn_seconds / (turn_seconds + lost(d)) for d in devices}
 
     def __str__(self) -> str:
         each = max(1, self.turns)
