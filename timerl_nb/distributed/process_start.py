@@ -8,12 +8,16 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
-
-import jax
+from typing import Any, Final
 
 from timerl_nb.base.errors import ExecutionError, OptionError
-from timerl_nb.runtime.jax_backend.process_group import process_count, process_index
+from timerl_nb.runtime.jax_backend.process_group import (
+    connect,
+    disconnect,
+    is_connected,
+    process_count,
+    process_index,
+)
 
 COORDINATOR: Final = "TIMERL_COORDINATOR"
 PROCESSES: Final = "TIMERL_PROCESSES"
@@ -80,7 +84,7 @@ def initialize(
     named = _arguments(coordinator, processes, process, os.environ)
     beat = _seconds("heartbeat", heartbeat or os.environ.get(HEARTBEAT, _USUAL_HEARTBEAT))
     waited = _seconds("timeout", timeout)
-    if jax.distributed.is_initialized():
+    if is_connected():
         found = Processes(process_index(), process_count())
         if named and (named["num_processes"], named["process_id"]) != (found.count, found.index):
             raise ExecutionError(
@@ -94,11 +98,8 @@ def initialize(
         return Processes(0, 1)
     if named:
         _check_address(named, waited)
-    _use_collectives()
     try:
-        jax.distributed.initialize(
-            **named, initialization_timeout=waited, heartbeat_timeout_seconds=beat
-        )
+        connect(named, waited, beat)
     except Exception as error:
         raise _connection_error(error, named) from error
     return Processes(process_index(), process_count())
@@ -106,8 +107,7 @@ def initialize(
 
 def shutdown() -> None:
     """Disconnect this process from the others, which must call it as well. Without a connection it does nothing."""
-    if jax.distributed.is_initialized():
-        jax.distributed.shutdown()
+    disconnect()
 
 
 def _arguments(
@@ -172,13 +172,6 @@ def _check_address(named: Mapping[str, Any], timeout: int) -> None:
                 time.sleep(_RETRY)
     except (OSError, OverflowError) as error:
         raise _connection_error(error, named) from None
-
-
-def _use_collectives() -> None:
-    """Let CPU devices communicate; JAX's own default may be none."""
-    asked = cast(Any, jax.config)
-    if getattr(asked, "jax_cpu_collectives_implementation", "gloo") in (None, "none"):
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
 
 
 def _connection_error(error: Exception, named: Mapping[str, Any]) -> ExecutionError:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,6 +30,41 @@ def process_index() -> int:
 def is_leader() -> bool:
     """Whether this process writes the files and messages of a program of all processes."""
     return process_index() == 0
+
+
+def connect(named: Mapping[str, Any], timeout: int, heartbeat: int) -> None:
+    """Connect this process with the others.
+
+    Args:
+        named: Arguments of `jax.distributed.initialize`; none if JAX finds them in the job scheduler's variables.
+        timeout: Seconds to wait for the other processes.
+        heartbeat: Seconds after which a silent process counts as dead.
+    """
+    asked: Any = jax.config
+    if getattr(asked, "jax_cpu_collectives_implementation", "gloo") in (None, "none"):
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(
+        **named, initialization_timeout=timeout, heartbeat_timeout_seconds=heartbeat
+    )
+
+
+def disconnect() -> None:
+    """Disconnect this process from the others. Without a connection it does nothing."""
+    if is_connected():
+        jax.distributed.shutdown()
+
+
+def is_connected() -> bool:
+    return jax.distributed.is_initialized()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that must be equal in all processes."""
+    return {
+        "the version of TimeRL-nb": version("timerl-nb"),
+        "the version of JAX": jax.__version__,
+        "the version of Python": platform.python_version(),
+    }
 
 
 def check_agreement(facts: Mapping[str, str]) -> None:

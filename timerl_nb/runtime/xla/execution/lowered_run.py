@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
-from importlib.metadata import version
 from time import perf_counter
 from typing import Any
 
@@ -17,7 +15,6 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.runtime_events import Event, Recorder
 from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
-from timerl_nb.compiler.ir.graph_digest import digest_by_names
 from timerl_nb.compiler.ir.host.host_functions import Host, resources_of
 from timerl_nb.compiler.ir.operations import Op, Tensor
 from timerl_nb.compiler.loops.iteration_cuts import Cut
@@ -25,7 +22,6 @@ from timerl_nb.compiler.loops.loop_nodes import Execute, Guard, If, Loop, subtre
 from timerl_nb.runtime.call_timing import Stopwatch
 from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
-from timerl_nb.runtime.jax_backend.process_group import check_agreement
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.output_assembly import Outputs, Returned
 from timerl_nb.runtime.run_protocol import changed_already, find_cut, run_ended_error
@@ -118,7 +114,9 @@ class LoweredRun:
         if self._begun:
             raise run_ended_error()
         self._begun = True
-        self._check_processes()
+        self.lowered.check_processes(
+            self._given, 0 if self._resumed is None else self._resumed.turn
+        )
         self._waits = perf_counter()  # all calls are traced now, unless they were before
         self._state |= self.lowered.start()
         self._waits = None
@@ -129,23 +127,6 @@ class LoweredRun:
         self._moving.wait()
         self._wait()
         self.finished = True
-
-    def _check_processes(self) -> None:
-        """Check that all processes of the program run the same one, from the same iteration."""
-        if self.lowered.processes == 1:
-            return
-        turn = 0 if self._resumed is None else self._resumed.turn
-        check_agreement(
-            {
-                "the version of TimeRL-nb": version("timerl-nb"),
-                "the version of JAX": jax.__version__,
-                "the version of Python": platform.python_version(),
-                "the seed": f"the seed {self._given}",
-                "the first iteration": f"the iteration {turn}",
-                "the dependence graph": digest_by_names(self.lowered.plan.pdg),
-                "the loop nest": str(self.lowered),
-            }
-        )
 
     def _wait(self) -> None:
         """Wait for all launched work; report the wait to an asynchronous recorder."""

@@ -18,6 +18,7 @@ from jax import lax
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError
+from timerl_nb.compiler.ir.graph_digest import digest_by_names
 from timerl_nb.compiler.ir.host.iteration_io import is_given
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.ir.shapes import NUMPY
@@ -30,6 +31,7 @@ from timerl_nb.compiler.memory.placement.passed_data import passed_on
 from timerl_nb.compiler.memory.steady_state.extrapolated_plan import layout_of
 from timerl_nb.runtime.fused_kernel import Kernel
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
+from timerl_nb.runtime.jax_backend.process_group import check_agreement, versions
 from timerl_nb.runtime.state.iteration_counter import TurnCounter
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
     CompiledCall,
@@ -133,6 +135,24 @@ class Lowered:
     def processes(self) -> int:
         """Number of processes that run the program together."""
         return 1 if self.shards is None else self.shards.processes
+
+    def check_processes(self, seed: int, turn: int) -> None:
+        """Check that all processes run the same program, with the same seed and from the same iteration.
+
+        Raises:
+            ExecutionError: A process differs from process 0.
+        """
+        if self.processes == 1:
+            return
+        check_agreement(
+            {
+                **versions(),
+                "the seed": f"the seed {seed}",
+                "the first iteration": f"the iteration {turn}",
+                "the dependence graph": digest_by_names(self.plan.pdg),
+                "the loop nest": str(self),
+            }
+        )
 
     @cached_property
     def regions(self) -> Regions:
