@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from threading import Thread
-from typing import IO, Final
+from typing import IO, Final, NoReturn
 
 from timerl_nb.base.errors import OptionError
 from timerl_nb.cli.support.argument_parser import Parser, positive
@@ -82,7 +83,11 @@ def main(words: Sequence[str]) -> int:
     if given.devices_per_process is not None:
         flags = os.environ.get("XLA_FLAGS", "")
         variables["XLA_FLAGS"] = f"{flags} {_VIRTUAL}={given.devices_per_process}".strip()
-    return _Launched([sys.executable, *script], numbers, variables).wait()
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _Launched([sys.executable, *script], numbers, variables).wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -190,18 +195,29 @@ class _Launched:
         """End all processes: by a signal, and after some seconds by SIGKILL."""
         alive = [one for one in self._processes.values() if one.poll() is None]
         for one in alive:
-            one.send_signal(first)
+            _signal(one, first)
         until = time.monotonic() + _GRACE
         for one in alive:
             try:
                 one.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
-                one.kill()
+                _signal(one, signal.SIGKILL)
                 one.wait()
 
     def _finish_output(self) -> None:
         for reader in self._readers:
             reader.join(_GRACE)
+
+
+def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Send a signal to a process and its children."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """End the command by a signal as by Ctrl-C, so that no process stays behind."""
+    raise KeyboardInterrupt
 
 
 def _forward(stream: IO[str], target: IO[str], number: int) -> None:

@@ -107,8 +107,18 @@ def list_peer_devices(first: Any) -> list[Any]:
 
 
 def device_count() -> int:
-    """Return the number of devices of the kind in use."""
+    """Return the number of devices of the kind in use, in all processes."""
     return len(list_peer_devices(device()))
+
+
+def own_device_count() -> int:
+    """Return the number of devices of the kind in use in this process."""
+    return len(own_devices(list_peer_devices(device())))
+
+
+def own_devices(found: Sequence[Any]) -> list[Any]:
+    """Return the devices of this process among others."""
+    return [one for one in found if one.process_index == one.client.process_index()]
 
 
 def capture_jax_settings() -> Callable[[], AbstractContextManager[object]]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
 
 _WIDTH = 16  # bytes of a digest
@@ -77,8 +78,8 @@ def check_agreement(facts: Mapping[str, str]) -> None:
         ExecutionError: A process has another text than process 0. All processes raise it.
     """
     own = [hashlib.sha256(text.encode()).digest()[:_WIDTH] for text in facts.values()]
-    found = multihost_utils.process_allgather(np.frombuffer(b"".join(own), np.uint8))
-    all_digests = np.asarray(found).reshape(process_count(), len(facts), _WIDTH)
+    found = _gather(np.frombuffer(b"".join(own), np.uint8))
+    all_digests = found.reshape(-1, len(facts), _WIDTH)
     differs = (all_digests != all_digests[0]).any(2)
     for k, (name, text) in enumerate(facts.items()):
         others = np.flatnonzero(differs[:, k]).tolist()
@@ -91,3 +92,16 @@ def check_agreement(facts: Mapping[str, str]) -> None:
                 hint="start all processes with the same script, arguments, seed and packages; a choice by "
                 "process, by time or by random numbers without a seed must not change the program.",
             )
+
+
+def _gather(row: Array) -> Array:
+    """Return the rows of all processes. Processes may have different numbers of devices."""
+    first = {one.process_index: one for one in reversed(jax.devices())}
+    mesh = Mesh(np.array([first[k] for k in sorted(first)]), ("process",))
+    rows, whole = (
+        NamedSharding(mesh, PartitionSpec("process")),
+        NamedSharding(mesh, PartitionSpec()),
+    )
+    shape = (len(first), *row.shape)
+    placed = jax.make_array_from_callback(shape, rows, lambda _: row[None])
+    return np.asarray(jax.jit(lambda x: x, out_shardings=whole)(placed))

@@ -105,7 +105,7 @@ def devices(count: int) -> list[Any]:
             only those of this process are requested.
     """
     found = backend.list_peer_devices(backend.device())
-    own = [one for one in found if one.process_index == found[0].client.process_index()]
+    own = backend.own_devices(found)
     if len(own) < len(found) and count != len(found):
         if count > len(own):
             raise OptionError(
