@@ -13,7 +13,7 @@ from timerl_nb.base.errors import ExecutionError, OptionError, one_of
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.background_batches import BackgroundBatches
 from timerl_nb.collecting.batch import Batch
-from timerl_nb.collecting.collection_task import Task, resolve_environment, spaces
+from timerl_nb.collecting.collection_task import Task, check_pace, resolve_environment, spaces
 from timerl_nb.collecting.cost_model import likely
 from timerl_nb.collecting.episode_batches import by_episodes, check_episodes
 from timerl_nb.collecting.policies.collecting_policy import Actions, check_numbers, own
@@ -260,6 +260,8 @@ class Collector:
                 f"the vector environment has {task.envs:,} environments, not {count:,}.",
                 hint="pass the name of the environment to trl.collect, which creates any number.",
             )
+        if task.ready is not None:
+            check_pace(task.ready, count, None)
         task = replace(task, envs=count, steps=many)
         how = self._how if is_measured else AUTO
         return choose(WAYS, task, how, self._weights, order=likely).ways
@@ -397,6 +399,7 @@ def collect(
     episodes: int | None = None,
     initial_state: Any = None,
     states: Literal["first", "all"] = "first",
+    ready: int | None = None,
 ) -> Collector:
     """Collect environment steps under a policy, batch by batch.
 
@@ -418,7 +421,8 @@ def collect(
               next state as the last element of its tuple.
 
             A function returns the actions, or a pair of the actions and a dictionary of extras for
-            the batch.
+            the batch. If it has an argument `action_mask`, it receives the masks of actions that
+            environments on the host report in their infos, [envs, …] or of one environment.
         envs: number of environments; default: one, or the size of the vector environment.
         steps: steps of each environment per batch.
         seed: seed of all random numbers.
@@ -457,6 +461,11 @@ def collect(
             arrays for one environment.
         states: "first" or "all": whether `batch.states` has the state of a recurrent policy before
             the first step, or before every step.
+        ready: number of trajectories per batch, if environments step at their own pace, with "processes"
+            (one for each environment) or "threads"; at most `envs`. None if all environments step
+            together. The policy acts on the first `ready` environments with a result. A batch has the
+            first `ready` completed trajectories of `steps` consecutive steps, [steps, ready, …]; see
+            `Batch.env_ids`. Batches are not reproducible, and fast environments contribute more steps.
 
     Returns:
         A `Collector`; its `next()` returns a batch.
@@ -492,7 +501,10 @@ def collect(
         raise OptionError(
             f"envs={count}, but the vector environment has {many}.", hint="leave out envs."
         )
-    task = Task(name, sim, vector, acting, count, steps, seed)
+    if ready is not None:
+        ready = integer("ready, the number of trajectories per batch,", ready, least=1)
+        check_pace(ready, count, episodes)
+    task = Task(name, sim, vector, acting, count, steps, seed, ready=ready)
     check(WAYS, task, how)
     if episodes is not None:
         episodes = integer("episodes, the number per batch,", episodes, least=1)

@@ -15,6 +15,7 @@ from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_digest import digest_by_names
 from timerl_nb.compiler.ir.host.host_functions import resources_of
+from timerl_nb.compiler.ir.operations import reached_from
 from timerl_nb.compiler.passes.generator_choice import generator_of, with_generator
 from timerl_nb.compiler.symbolic.index_expressions import Node
 from timerl_nb.execution.control.periodic_saving import Every, Saving
@@ -253,7 +254,7 @@ class Keeper:
                 f"{self._cuts.why_none}.",
                 hint="set fuse_iterations=20 for calls of 20 iterations, or "
                 'executor="interpret" for one iteration at a time.'
-                if self._executable.xla_program is not None
+                if self._executable.xla_program is not None and not self._cuts.ends_early
                 else "write a loop over an outer dimension, or save values with ctx.checkpoint.",
             )
 
@@ -298,7 +299,7 @@ class Keeper:
     def _why_no_other(self, names: list[str], manifest: Manifest) -> tuple[str, Origin | None]:
         """Return the reason, and the line, why a run cannot continue under other bounds; "" if it can.
 
-        The number of iterations may change if no value of the program depends on it.
+        The number of iterations may change if no value of the program depends on it. Values without readers do not count.
         """
         loops = self._executable.plan.clock.schedule.loops()
         dims = self._pdg.dims
@@ -311,9 +312,13 @@ class Keeper:
             return "it has finished, and no state before its last iteration was saved", None
         if self._bounds[name] <= manifest.turn:
             return f"it has done {format_count(manifest.turn, 'iteration')}", None
-        for op in self._pdg:
-            if op.kind != "output" and name in _symbols(
-                (op.where, op.inputs, op.outputs, op.attrs)
+        pdg = self._pdg
+        alive = reached_from([op.id for op in pdg.sinks], lambda k: pdg[k].sources)
+        for op in pdg:
+            if (
+                op.id in alive
+                and op.kind != "output"
+                and name in _symbols((op.where, op.inputs, op.outputs, op.attrs))
             ):
                 return f"{op.name} depends on {name}", op.origin
         return "", None

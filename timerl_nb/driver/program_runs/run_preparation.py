@@ -15,7 +15,7 @@ from timerl_nb.compiler.language.argument_checks import seed_of
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_runs.assumed_ceiling import (
     ceiling_error,
-    find_assumed_ceiling,
+    find_assumed_ceilings,
     refuse_assumed_ceiling,
 )
 from timerl_nb.driver.program_runs.host_effects import find_host_effect
@@ -83,11 +83,10 @@ def prepare_whole_run(compiled: Compilation, request: RunRequest) -> PreparedRun
         OptionError, ExecutionError: an argument is invalid.
     """
     supply = _check_arguments(compiled, request, copied=False)
-    is_written = compiled.executable.processes == 1 or is_leader()
-    logged = request.log is not None and is_written
-    loggers = loggers_of(request.log, LogFolder) if logged else ()
-    ends = find_assumed_ceiling(compiled.bounds)
-    if ends is not None:
+    loggers = () if request.log is None else loggers_of(request.log, LogFolder)
+    if compiled.executable.processes > 1 and not is_leader():
+        loggers = ()
+    for ends in find_assumed_ceilings(compiled.bounds):
         _refuse_repetition(compiled, ends, request, loggers)
     compiled = _check_memory(compiled, request)
     return PreparedRun(compiled, request, first_seed(compiled, request.seed), supply, loggers)

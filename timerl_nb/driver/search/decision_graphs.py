@@ -119,7 +119,7 @@ class DecisionGraphs:
         return pdg, passes
 
     def _passes(self, decision: Decision) -> Iterable[Pass]:
-        dynamic = self._pdg.bound is not None
+        dynamic = bool(self._pdg.ends)
         return pipeline(self._options, self._bounds, decision, dynamic=dynamic)
 
     def graph(self, decision: Decision) -> Pdg | None:

@@ -48,7 +48,7 @@ from timerl_nb.runtime.xla.lowering.host_regions import (
     Part,
     Regions,
 )
-from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS, Flow, Names
+from timerl_nb.runtime.xla.lowering.loop_carried_buffers import Flow, Names
 from timerl_nb.runtime.xla.lowering.node_lowering import Lowering, State
 
 # Bytes for counters and scalars in any call; they do not count against a budget.
@@ -122,7 +122,7 @@ class Lowered:
 
     def _local_bytes(self, call: Call) -> int:
         """Return the bytes of buffers inside a call only."""
-        known = call.changed | call.constant | call.made | {LENGTHS}
+        known = call.changed | call.constant | call.made | self.flow.lengths
         names = self.flow.accessed(call.node) - known
         return sum(self.layout.buffers[name].nbytes for name in names)
 
