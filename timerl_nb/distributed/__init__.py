@@ -5,5 +5,6 @@ divided among the devices of all processes.
 """
 
 from timerl_nb.distributed.process_start import Processes, initialize, shutdown
+from timerl_nb.distributed.ray_processes import run_on_ray
 
-__all__ = ["Processes", "initialize", "shutdown"]
+__all__ = ["Processes", "initialize", "run_on_ray", "shutdown"]

@@ -25,7 +25,7 @@ PROCESS: Final = "TIMERL_PROCESS"
 HEARTBEAT: Final = "TIMERL_HEARTBEAT"
 # Numbers of tasks of job schedulers that JAX recognises by itself: SLURM and Open MPI
 _TASKS: Final = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
-_USUAL_HEARTBEAT: Final = 30
+USUAL_HEARTBEAT: Final = 30
 _RETRY: Final = 0.2  # seconds between two attempts to reach process 0
 
 
@@ -82,7 +82,7 @@ def initialize(
     Source: the multi-process documentation of JAX (`jax.distributed`).
     """
     named = _arguments(coordinator, processes, process, os.environ)
-    beat = _seconds("heartbeat", heartbeat or os.environ.get(HEARTBEAT, _USUAL_HEARTBEAT))
+    beat = _seconds("heartbeat", heartbeat or os.environ.get(HEARTBEAT, USUAL_HEARTBEAT))
     waited = _seconds("timeout", timeout)
     if is_connected():
         found = Processes(process_index(), process_count())
@@ -131,12 +131,17 @@ def _arguments(
             f"coordinator={coordinator!r} is not an address.",
             hint='pass the host and a free port of process 0, such as "10.0.0.1:1234".',
         )
-    count = _integer("processes", processes, 1, 1 << 16)
-    number = _integer("process", process, 0, count - 1)
+    count = integer("processes", processes, 1, 1 << 16)
+    number = integer("process", process, 0, count - 1)
     return {"coordinator_address": coordinator, "num_processes": count, "process_id": number}
 
 
-def _integer(name: str, value: object, least: int, most: int) -> int:
+def integer(name: str, value: object, least: int, most: int) -> int:
+    """Return an argument that must be an integer in a range.
+
+    Raises:
+        OptionError: it is not.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise OptionError(
             f"{name}={value!r} is invalid.", hint=f"pass an integer from {least} to {most}."
@@ -147,7 +152,7 @@ def _integer(name: str, value: object, least: int, most: int) -> int:
 def _seconds(name: str, value: object) -> int:
     text = value if isinstance(value, str) else None
     number = int(text) if text is not None and text.isdecimal() else value
-    return _integer(name, number, 1, 1 << 20)
+    return integer(name, number, 1, 1 << 20)
 
 
 def _check_address(named: Mapping[str, Any], timeout: int) -> None:
