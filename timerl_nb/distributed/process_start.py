@@ -65,7 +65,7 @@ def initialize(
         coordinator: the address of process 0, such as "10.0.0.1:1234".
         processes: the number of processes.
         process: the number of this process, from 0 on.
-        heartbeat: seconds after which a silent process counts as dead, and the others end; by default 30.
+        heartbeat: the longest silence of a process in seconds, by default 30. Then it counts as dead, and the others end.
         timeout: seconds to wait for the other processes.
 
     Returns:
@@ -106,7 +106,7 @@ def initialize(
 
 
 def shutdown() -> None:
-    """Disconnect this process from the others, which must call it as well. Without a connection it does nothing."""
+    """Disconnect this process. All processes must call it. Without a connection it does nothing."""
     disconnect()
 
 

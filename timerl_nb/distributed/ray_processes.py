@@ -22,7 +22,7 @@ def run_on_ray(
     resources: dict[str, float] | None = None,
     heartbeat: int = USUAL_HEARTBEAT,
 ) -> list[Any]:
-    """Call a function in processes of a Ray cluster that run a program together.
+    """Run a distributed program in processes of a Ray cluster.
 
     Each process calls `trl.distributed.initialize` and then the function, which compiles and executes programs with
     `Options(devices="all")`. The processes are placed on the nodes in turn. They end after the call.
@@ -30,8 +30,8 @@ def run_on_ray(
     Args:
         function: a function without arguments, called in each process. Ray pickles it, and its results.
         processes: the number of processes.
-        resources: what each process reserves, such as {"CPU": 4, "GPU": 1}; one CPU by default.
-        heartbeat: seconds after which a silent process counts as dead.
+        resources: reserved for each process, such as {"CPU": 4, "GPU": 1}; one CPU by default.
+        heartbeat: the longest silence of a process in seconds.
 
     Returns:
         the results, in the order of the processes' numbers.
