@@ -113,6 +113,7 @@ _LATER = {
     "collect": "timerl_nb.collecting:collect",
     "compose": "timerl_nb.compose",
     "datasets": "timerl_nb.datasets",
+    "distributed": "timerl_nb.distributed",
     "exchange": "timerl_nb.exchange",
     "from_torch": "timerl_nb.exchange:from_torch",
     "kernel": "timerl_nb.streams:kernel",

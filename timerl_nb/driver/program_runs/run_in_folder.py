@@ -21,11 +21,13 @@ from timerl_nb.compiler.symbolic.index_expressions import Node
 from timerl_nb.execution.control.periodic_saving import Every, Saving
 from timerl_nb.execution.control.saved_state_conversion import Resuming
 from timerl_nb.runtime.executable import Executable
+from timerl_nb.runtime.jax_backend.process_group import is_leader
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.state.resumable_state import RunState, Saved
 from timerl_nb.runtime.state.run_folder import MANIFEST, Manifest, RunFolder
 
 _USUALLY: Final = "5min"
+_USUALLY_TURNS: Final = 100  # for several processes, the clocks of which differ
 
 
 def _new_name() -> str:
@@ -136,7 +138,7 @@ class Keeper:
             OptionError: the program has no iterations between which to save, or an argument is invalid.
             ExecutionError: the folder contains a run, or is not writable.
         """
-        often = Every.parse(_USUALLY if every is None else every)
+        often = self._interval(every)
         self.check_turns()
         folder = self._enter_empty_folder(checkpoint)
         manifest = Manifest(
@@ -163,9 +165,9 @@ class Keeper:
             OptionError: an argument is invalid.
             ExecutionError: the folder has no matching run of this program.
         """
-        source = RunFolder(_path("resume", resume))
+        source = RunFolder(_path("resume", resume), is_written=self._is_written)
         before = source.manifest()
-        often = Every.parse(before.every if every is None else every)
+        often = self._interval(every, before.every)
         elsewhere = checkpoint is not None and _path("checkpoint", checkpoint) != source.path
         if not elsewhere:
             self._held.enter(source)
@@ -192,6 +194,33 @@ class Keeper:
         saving = Saving(folder, replace(manifest, bounds=now), often, self._cuts)
         return KeptRun(manifest.seed, gone_on, saving, manifest.run)
 
+    @property
+    def _is_written(self) -> bool:
+        """Whether this process writes the files."""
+        return self._executable.processes == 1 or is_leader()
+
+    def _interval(self, every: Any, before: str | None = None) -> Every:
+        """Return the interval between two saved states.
+
+        Args:
+            every: the interval of the caller; None for a default.
+            before: the interval of the run that is resumed.
+
+        Raises:
+            OptionError: several processes run the program, and the interval is a time.
+        """
+        if self._executable.processes == 1:
+            return Every.parse((before or _USUALLY) if every is None else every)
+        often = Every.parse(before or _USUALLY_TURNS if every is None else every)
+        if often.turns is not None:
+            return often
+        if every is None:
+            return Every.parse(_USUALLY_TURNS)
+        raise OptionError(
+            f"every={every!r} is a time, and the clocks of {self._executable.processes} processes differ.",
+            hint="pass a number of iterations, such as every=100.",
+        )
+
     def _extendable(self, manifest: Manifest) -> Manifest:
         """Return the manifest of the state to continue from, an earlier one under other bounds."""
         bounds = {name: int(bound) for name, bound in self._bounds.items()}
@@ -200,7 +229,7 @@ class Keeper:
 
     def _enter_empty_folder(self, checkpoint: Any) -> RunFolder:
         """Lock a folder without a run."""
-        folder = RunFolder(_path("checkpoint", checkpoint))
+        folder = RunFolder(_path("checkpoint", checkpoint), is_written=self._is_written)
         self._held.enter(folder)
         if folder.is_empty:
             return folder

@@ -55,7 +55,7 @@ class DecisionGraphs:
     @property
     def swaps(self) -> bool:
         """Whether values may be moved to the host, which requires a single device."""
-        return self._options.swap == "auto" and self._options.devices == 1
+        return self._options.swap == "auto" and self._options.device_count == 1
 
     @cached_property
     def unbudgeted_decision(self) -> Decision | None:

@@ -77,7 +77,7 @@ class LoweredRun:
         self._trace = self.ledger.record_both if swaps else self.ledger.trace.append
         self.instructions = 0
         self.finished = self._begun = False
-        self._given, self._of_seed = seed, backend.seed_words(seed)
+        self._given, self._of_seed = seed, lowered.seed_words(seed)
         self._seed = lowered.words(self._of_seed, 0)
         self._progress, self._recorder, self._is_waiting = progress, recorder, waits
         self._resumed: RunState | None = None
@@ -115,6 +115,9 @@ class LoweredRun:
         if self._begun:
             raise run_ended_error()
         self._begun = True
+        self.lowered.check_processes(
+            self._given, 0 if self._resumed is None else self._resumed.turn
+        )
         self._waits = perf_counter()  # all calls are traced now, unless they were before
         self._state |= self.lowered.start()
         self._waits = None
@@ -348,7 +351,7 @@ class LoweredRun:
 
     def resume(self, state: RunState) -> None:
         """Start from a saved state instead of the beginning."""
-        self._given, self._of_seed = state.seed, backend.seed_words(state.seed)
+        self._given, self._of_seed = state.seed, self.lowered.seed_words(state.seed)
         self._seed = self.lowered.words(self._of_seed, 0)
         self._resumed = state
         self.host.load(resources_of(self.lowered.plan.pdg), state.resources)
@@ -426,9 +429,25 @@ class LoweredRun:
         to the host, on any thread.
         """
         names = {name for op, _ in wanted for name in self.lowered.flow.reads(op)}
-        held = {n: backend.copied(self._state[n]) for n in sorted(names) if n in self._state}
+        held = {n: self._copy_of(n) for n in sorted(names) if n in self._state}
         reading = self._reading(held)
         return lambda: [[reading.output(op)(k) for k in points] for op, points in wanted]
+
+    def _copy_of(self, name: str) -> Any:
+        """Return a copy of a buffer, made by this process alone.
+
+        Raises:
+            ExecutionError: Parts of the buffer are in other processes.
+        """
+        array = self._state[name]
+        if array.is_fully_addressable:
+            return backend.copied(array)
+        if array.is_fully_replicated:
+            return backend.copied(array.addressable_data(0))
+        raise ExecutionError(
+            f"{name} is divided among processes, and cannot be read during the run.",
+            hint="log outputs that are reduced over the divided dimension, such as means over environments.",
+        )
 
     def _reading(
         self, state: Mapping[str, Any], bounds: Mapping[str, int] | None = None
