@@ -1,0 +1,224 @@
+"""Connection to Ray: import, version check, start, messages, and shutdown by the last user.
+
+A Ray that the user has initialised stays. A Ray that this module has started ends with its last session.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from threading import RLock
+from typing import Any, Final
+
+from timerl_nb.base.errors import ExecutionError, MissingPartError, TimeRLError
+
+OLDEST: Final = (2, 60)  # as in pyproject.toml
+INSTALL: Final = 'pip install "timerl-nb[ray]"'
+_LONGEST: Final = 300  # characters of Ray's texts in a message
+
+_LOCK = RLock()
+_STARTED: Counter[tuple[str, str]] = Counter()  # users of each instance that was started here
+
+
+def why_no_ray() -> str | None:
+    """Return the reason why Ray cannot be used; None if it can."""
+    if find_spec("ray") is None:
+        return f"Ray is not installed: {INSTALL}"
+    try:
+        found = version("ray")
+    except PackageNotFoundError:  # a copy without metadata; importing it reports problems
+        return None
+    if tuple(map(int, re.findall(r"\d+", found)[:2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        return f"Ray {found} is older than {oldest}: {INSTALL.replace('install', 'install -U')}"
+    return None
+
+
+def import_ray() -> Any:
+    """Return the module Ray.
+
+    Raises:
+        MissingPartError: Ray cannot be imported, or is too old.
+    """
+    try:
+        ray = import_module("ray")
+    except ImportError as error:
+        raise MissingPartError(
+            f"Ray cannot be imported: {error}.", hint=f"install the extra: {INSTALL}."
+        ) from error
+    why = why_no_ray()
+    if why is not None:
+        raise MissingPartError(f"{why.partition(':')[0]}.", hint=f"install the extra: {INSTALL}.")
+    return ray
+
+
+@dataclass(frozen=True)
+class RaySession:
+    """Use of a Ray instance, from `open` until `close`.
+
+    Attributes:
+        ray: the module.
+        identity: session and job; different after another `ray.init`.
+        user: what uses Ray, for messages.
+    """
+
+    ray: Any
+    identity: tuple[str, str]
+    user: str
+
+    @staticmethod
+    def open(user: str) -> RaySession:
+        """Use the initialised Ray instance, or else start one, or connect to the cluster in RAY_ADDRESS.
+
+        Args:
+            user: what uses Ray, such as "a collector".
+
+        Raises:
+            ExecutionError: Ray does not start.
+            MissingPartError: Ray cannot be imported, or is too old.
+        """
+        ray = import_ray()
+        with _LOCK:
+            is_own = not ray.is_initialized()
+            if is_own:
+                _start(ray, user)
+            found = RaySession(ray, _identity_of(ray), user)
+            if is_own or _STARTED[found.identity]:
+                _STARTED[found.identity] += 1
+            return found
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether this Ray instance is still initialised."""
+        try:
+            return self.ray.is_initialized() and _identity_of(self.ray) == self.identity
+        except Exception:  # it is shut down meanwhile
+            return False
+
+    def check_alive(self, cause: BaseException | None = None) -> None:
+        """Check that this Ray instance is still initialised. Call this first: functions of Ray start another one.
+
+        Raises:
+            ExecutionError: Ray was shut down.
+        """
+        if not self.is_alive:
+            raise self._was_shut_down() from cause
+
+    def _was_shut_down(self) -> ExecutionError:
+        return ExecutionError(
+            f"Ray was shut down while {self.user} used it.",
+            hint=f"call ray.shutdown() after the end of {self.user}.",
+        )
+
+    @property
+    def cpus(self) -> int:
+        """Number of CPUs of the cluster."""
+        self.check_alive()
+        return int(self.ray.cluster_resources().get("CPU", 0))
+
+    @property
+    def free_cpus(self) -> int:
+        """Number of CPUs that no actor or task has reserved."""
+        self.check_alive()
+        return int(self.ray.available_resources().get("CPU", 0))
+
+    def node_for(self, number: int) -> Any:
+        """Return a scheduling strategy that places processes with consecutive numbers on nodes in turn.
+
+        If a node has ended, Ray chooses another one. It ignores the strategy of a process without a CPU.
+        """
+        here = self.ray.get_runtime_context().get_node_id()
+        alive = [one["NodeID"] for one in self.ray.nodes() if one["Alive"]]
+        nodes = [here, *sorted(set(alive) - {here})]
+        strategies = import_module("ray.util.scheduling_strategies")
+        return strategies.NodeAffinitySchedulingStrategy(nodes[number % len(nodes)], soft=True)
+
+    def explain(self, error: BaseException, what: str = "Ray failed") -> TimeRLError:
+        """Return an error of Ray as one of this package.
+
+        Args:
+            error: the error; `SystemExit` in a thread that waited for a Ray that was shut down.
+            what: the failed action, the beginning of the message.
+        """
+        if isinstance(error, TimeRLError):
+            return error
+        if isinstance(error, SystemExit) or not self.is_alive:  # Ray exits threads that wait for it
+            return self._was_shut_down()
+        missing = re.search(r"No module named '?([\w.]+)", str(error))
+        if missing:
+            return missing_on_worker(missing[1])
+        known = self.ray.exceptions
+        said = f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
+        causes = (error, getattr(error, "cause", None))
+        if any(isinstance(e, known.ObjectStoreFullError | known.OutOfDiskError) for e in causes):
+            return ExecutionError(
+                f"the object store of Ray is full. {said}",
+                hint="choose fewer steps or environments, or start Ray with a larger object_store_memory and "
+                "disk space for its folder.",
+            )
+        return ExecutionError(said, hint="see the logs of Ray in /tmp/ray/session_latest/logs.")
+
+    def kill(self, actor: Any) -> None:
+        """End an actor; no effect if it or Ray has already ended."""
+        if self.is_alive:
+            with suppress(Exception):  # Ray ends in this moment
+                self.ray.kill(actor, no_restart=True)
+
+    def close(self) -> None:
+        """Shut Ray down if it was started here and has no other user. Call this once."""
+        with _LOCK:
+            if not _STARTED[self.identity]:
+                return
+            _STARTED[self.identity] -= 1
+            if not _STARTED[self.identity] and self.is_alive:
+                self.ray.shutdown()
+
+
+def missing_on_worker(module: str, said: str = "") -> MissingPartError:
+    """Return the error for a module that a worker cannot import.
+
+    Args:
+        said: the message of the import.
+    """
+    package = module.partition(".")[0]
+    return MissingPartError(
+        f"a worker of Ray cannot import {module}{f' ({said})' if said else ''}.",
+        hint=f"install the package on every machine, or pass it to Ray before: "
+        f"ray.init(runtime_env={{'pip': ['{package}']}}).",
+    )
+
+
+def reason_of_death(error: BaseException) -> str:
+    """Return why an actor has died, from Ray's error, on one line."""
+    first, *others = str(error).splitlines() or [type(error).__name__]
+    reasons = [one for one in others if one.strip() and not one.startswith("\t")]
+    said = " ".join(" ".join(reasons or [first]).split())
+    return said.partition(" Some common causes")[0][:_LONGEST].rstrip(".")
+
+
+def _identity_of(ray: Any) -> tuple[str, str]:
+    here = ray.get_runtime_context()
+    return here.get_session_name(), here.get_job_id()
+
+
+def _start(ray: Any, user: str) -> None:
+    try:
+        with warnings.catch_warnings():
+            # Ray's forked processes execute another program immediately, so forking with threads is safe
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+            warnings.filterwarnings("ignore", category=FutureWarning)  # about later versions of Ray
+            ray.init(log_to_driver=False, configure_logging=False, include_dashboard=False)
+    except Exception as error:
+        with suppress(Exception):
+            ray.shutdown()
+        raise ExecutionError(
+            f"Ray does not start: {type(error).__name__}: {error}",
+            hint="check the environment variable RAY_ADDRESS, and that driver and cluster have equal "
+            f"versions of Ray and Python; or call ray.init(…) before {user}.",
+        ) from error
