@@ -1,171 +1,209 @@
-"""Connection of this process to Ray: import, version, start, end, and messages for Ray's errors.
+"""Connection to Ray: import, version check, start, messages, and shutdown by the last user.
 
 A Ray that the user has initialised stays. A Ray that this module has started ends with its last session.
 """
 
 from __future__ import annotations
 
-import importlib
 import re
-import threading
 import warnings
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from threading import RLock
 from typing import Any, Final
 
 from timerl_nb.base.errors import ExecutionError, MissingPartError, TimeRLError
 
-_OLDEST: Final = (2, 60)
-_LOCK: Final = threading.RLock()
-_OPEN: set[RaySession] = set()
-_STARTED: list[object] = []  # identity of the connection that this module has made, if any
+OLDEST: Final = (2, 60)  # as in pyproject.toml
+INSTALL: Final = 'pip install "timerl-nb[ray]"'
+_LONGEST: Final = 300  # characters of Ray's texts in a message
+
+_LOCK = RLock()
+_STARTED: Counter[tuple[str, str]] = Counter()  # users of each instance that was started here
 
 
-def import_ray(purpose: str) -> Any:
-    """Return the module of Ray.
+def why_no_ray() -> str | None:
+    """Return the reason why Ray cannot be used; None if it can."""
+    if find_spec("ray") is None:
+        return f"Ray is not installed: {INSTALL}"
+    try:
+        found = version("ray")
+    except PackageNotFoundError:  # a copy without metadata; importing it reports problems
+        return None
+    if tuple(map(int, re.findall(r"\d+", found)[:2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        return f"Ray {found} is older than {oldest}: {INSTALL.replace('install', 'install -U')}"
+    return None
 
-    Args:
-        purpose: what needs Ray, the subject of the message, such as `how="ray"`.
+
+def import_ray() -> Any:
+    """Return the module Ray.
 
     Raises:
-        MissingPartError: Ray is not installed, or too old.
+        MissingPartError: Ray cannot be imported, or is too old.
     """
     try:
-        ray = importlib.import_module("ray")
-        version = str(ray.__version__)
-    except (ImportError, AttributeError) as error:
+        ray = import_module("ray")
+    except ImportError as error:
         raise MissingPartError(
-            f"{purpose} needs Ray, which cannot be imported: {error}.",
-            hint='pip install "timerl-nb[ray]"',
+            f"Ray cannot be imported: {error}.", hint=f"install the extra: {INSTALL}."
         ) from error
-    found = tuple(int(n) for n in re.findall(r"\d+", version)[:2])
-    if found < _OLDEST:
-        oldest = ".".join(map(str, _OLDEST))
-        raise MissingPartError(
-            f"{purpose} needs Ray {oldest} or later; version {version} is installed.",
-            hint='pip install "timerl-nb[ray]"',
-        )
+    why = why_no_ray()
+    if why is not None:
+        raise MissingPartError(f"{why.partition(':')[0]}.", hint=f"install the extra: {INSTALL}.")
     return ray
 
 
+@dataclass(frozen=True)
 class RaySession:
-    """Use of Ray by one object, until `close`.
-
-    The first session connects to the Ray of the user if there is one: an initialised Ray, or the cluster of
-    `RAY_ADDRESS` or of `ray start`. Otherwise it starts Ray on this machine.
-
-    Args:
-        purpose: what needs Ray, the subject of messages.
+    """Use of a Ray instance, from `open` until `close`.
 
     Attributes:
-        ray: the module of Ray.
-
-    Raises:
-        MissingPartError: Ray is not installed, or too old.
-        ExecutionError: Ray does not start.
+        ray: the module.
+        identity: session and job; different after another `ray.init`.
+        user: what uses Ray, for messages.
     """
 
-    def __init__(self, purpose: str) -> None:
-        self.ray, self._purpose = import_ray(purpose), purpose
-        with _LOCK:
-            if not self.ray.is_initialized():
-                self._start()
-            self._identity = _identity(self.ray)
-            _OPEN.add(self)
+    ray: Any
+    identity: tuple[str, str]
+    user: str
 
-    def _start(self) -> None:
-        with warnings.catch_warnings():
-            # Ray's forked processes execute another program immediately, so forking with threads is safe
-            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-            try:
-                self.ray.init(include_dashboard=False, configure_logging=False, log_to_driver=False)
-            except Exception as error:
-                raise ExecutionError(
-                    f"{self._purpose} cannot start Ray: {error}",
-                    hint="call ray.init(…) before, with the options of your machine or cluster.",
-                ) from error
-        _STARTED[:] = [_identity(self.ray)]
+    @staticmethod
+    def open(user: str) -> RaySession:
+        """Use the initialised Ray instance, or else start one, or connect to the cluster in RAY_ADDRESS.
 
-    @property
-    def is_open(self) -> bool:
-        """Whether this process still has the connection of this session."""
-        return self.ray.is_initialized() and _identity(self.ray) == self._identity
-
-    def check(self) -> None:
-        """Check that Ray has not been shut down. Call this first: Ray's functions start a new Ray otherwise.
+        Args:
+            user: what uses Ray, such as "a collector".
 
         Raises:
-            ExecutionError: Ray was shut down, or was initialised again.
+            ExecutionError: Ray does not start.
+            MissingPartError: Ray cannot be imported, or is too old.
         """
-        if not self.is_open:
+        ray = import_ray()
+        with _LOCK:
+            is_own = not ray.is_initialized()
+            if is_own:
+                _start(ray, user)
+            found = RaySession(ray, _identity_of(ray), user)
+            if is_own or _STARTED[found.identity]:
+                _STARTED[found.identity] += 1
+            return found
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether this Ray instance is still initialised."""
+        try:
+            return self.ray.is_initialized() and _identity_of(self.ray) == self.identity
+        except Exception:  # it is shut down meanwhile
+            return False
+
+    def check_alive(self, cause: BaseException | None = None) -> None:
+        """Check that this Ray instance is still initialised. Call this first: functions of Ray start another one.
+
+        Raises:
+            ExecutionError: Ray was shut down.
+        """
+        if not self.is_alive:
             raise ExecutionError(
-                f"Ray was shut down while {self._purpose} used it.",
-                hint="call ray.shutdown() after the end of the run or the collector.",
-            )
+                f"Ray was shut down while {self.user} used it.",
+                hint=f"call ray.shutdown() after the end of {self.user}.",
+            ) from cause
 
     @property
     def cpus(self) -> float:
-        """The number of CPUs of all nodes, as Ray counts them."""
-        self.check()
-        return float(self.ray.cluster_resources().get("CPU", 0.0))
+        """Number of CPUs of the cluster."""
+        return float(self.ray.cluster_resources().get("CPU", 0))
 
-    def explain(self, error: BaseException) -> TimeRLError:
-        """Return the error of this library for an error of Ray."""
+    @property
+    def free_cpus(self) -> float:
+        """Number of CPUs that no actor or task has reserved."""
+        return float(self.ray.available_resources().get("CPU", 0))
+
+    def explain(self, error: BaseException, what: str = "Ray failed") -> TimeRLError:
+        """Return an error of Ray as one of this package.
+
+        Args:
+            what: the failed action, the beginning of the message.
+        """
         if isinstance(error, TimeRLError):
             return error
-        if not self.is_open:
+        if not self.is_alive:
             try:
-                self.check()
+                self.check_alive(error)
             except ExecutionError as found:
                 return found
-        known, text = self.ray.exceptions, _first_line(error)
-        if isinstance(error, known.ObjectStoreFullError | known.OutOfDiskError):
-            return ExecutionError(
-                f"the object store of Ray is full: {text}",
-                hint="start Ray with a larger store, ray.init(object_store_memory=8 * 2**30), "
-                "free space on the disk to which Ray spills objects, or reduce envs or steps.",
-            )
-        if isinstance(error, known.OutOfMemoryError):
-            return ExecutionError(
-                f"Ray ended a process, because a machine has no free memory: {text}",
-                hint="choose fewer actors per machine, or fewer environments.",
-            )
         missing = re.search(r"No module named '?([\w.]+)", str(error))
         if missing:
+            return missing_on_worker(missing[1])
+        known = self.ray.exceptions
+        said = f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
+        causes = (error, getattr(error, "cause", None))
+        if any(isinstance(e, known.ObjectStoreFullError | known.OutOfDiskError) for e in causes):
             return ExecutionError(
-                f"a worker of Ray cannot import {missing[1]}.",
-                hint=f"install {missing[1].partition('.')[0]} on every machine of the cluster, or pass "
-                'ray.init(runtime_env={"pip": […]}) before.',
+                f"the object store of Ray is full. {said}",
+                hint="choose fewer steps or environments, or start Ray with a larger object_store_memory and "
+                "disk space for its folder.",
             )
-        return ExecutionError(
-            f"Ray failed ({type(error).__name__}): {text}", hint="check the logs of Ray."
-        )
+        return ExecutionError(said, hint="see the logs of Ray in /tmp/ray/session_latest/logs.")
 
     def kill(self, actor: Any) -> None:
         """End an actor; no effect if it or Ray has already ended."""
-        if self.is_open:
-            try:
+        if self.is_alive:
+            with suppress(Exception):  # Ray ends in this moment
                 self.ray.kill(actor, no_restart=True)
-            except Exception:  # Ray ends in this moment
-                return
 
     def close(self) -> None:
-        """End this session. The last session shuts down a Ray that this module has started."""
+        """Shut Ray down if it was started here and has no other user. Call this once."""
         with _LOCK:
-            if self not in _OPEN:
+            if not _STARTED[self.identity]:
                 return
-            _OPEN.discard(self)
-            same = [one for one in _OPEN if one._identity == self._identity]
-            if not same and _STARTED == [self._identity] and self.is_open:
-                _STARTED.clear()
+            _STARTED[self.identity] -= 1
+            if not _STARTED[self.identity] and self.is_alive:
                 self.ray.shutdown()
 
 
-def _identity(ray: Any) -> object:
-    """Return what distinguishes the current connection from earlier and later ones."""
-    context = ray.get_runtime_context()
-    return context.gcs_address, context.get_job_id()
+def missing_on_worker(module: str, said: str = "") -> MissingPartError:
+    """Return the error for a module that a worker cannot import.
+
+    Args:
+        said: the message of the import.
+    """
+    package = module.partition(".")[0]
+    return MissingPartError(
+        f"a worker of Ray cannot import {module}{f' ({said})' if said else ''}.",
+        hint=f"install the package on every machine, or pass it to Ray before: "
+        f"ray.init(runtime_env={{'pip': ['{package}']}}).",
+    )
 
 
-def _first_line(error: BaseException) -> str:
-    """Return the cause of a failed task, or the first line of a message."""
-    lines = [one.strip() for one in str(error).splitlines() if one.strip()]
-    return lines[0] if lines else type(error).__name__
+def reason_of_death(error: BaseException) -> str:
+    """Return why an actor has died, from Ray's error, on one line."""
+    first, *others = str(error).splitlines() or [type(error).__name__]
+    reasons = [one for one in others if one.strip() and not one.startswith("\t")]
+    return " ".join(" ".join(reasons or [first]).split())[:_LONGEST].rstrip(".")
+
+
+def _identity_of(ray: Any) -> tuple[str, str]:
+    here = ray.get_runtime_context()
+    return here.get_session_name(), here.get_job_id()
+
+
+def _start(ray: Any, user: str) -> None:
+    try:
+        with warnings.catch_warnings():
+            # Ray's forked processes execute another program immediately, so forking with threads is safe
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+            warnings.filterwarnings("ignore", category=FutureWarning)  # about later versions of Ray
+            ray.init(log_to_driver=False, configure_logging=False, include_dashboard=False)
+    except Exception as error:
+        with suppress(Exception):
+            ray.shutdown()
+        raise ExecutionError(
+            f"Ray does not start: {type(error).__name__}: {error}",
+            hint="check the environment variable RAY_ADDRESS, and that driver and cluster have equal "
+            f"versions of Ray and Python; or call ray.init(…) before {user}.",
+        ) from error
