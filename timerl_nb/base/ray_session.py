@@ -184,7 +184,8 @@ def reason_of_death(error: BaseException) -> str:
     """Return why an actor has died, from Ray's error, on one line."""
     first, *others = str(error).splitlines() or [type(error).__name__]
     reasons = [one for one in others if one.strip() and not one.startswith("\t")]
-    return " ".join(" ".join(reasons or [first]).split())[:_LONGEST].rstrip(".")
+    said = " ".join(" ".join(reasons or [first]).split())
+    return said.partition(" Some common causes")[0][:_LONGEST].rstrip(".")
 
 
 def _identity_of(ray: Any) -> tuple[str, str]:

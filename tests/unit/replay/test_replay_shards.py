@@ -156,26 +156,21 @@ def test_one_shard_gives_the_bits_of_a_buffer(weights: Any, priority: Any) -> No
     assert len(buffer) == len(plain) == 50 and buffer.inserted == plain.inserted == 140
 
 
-def test_weights_and_probabilities_equal_those_of_one_buffer() -> None:
-    plain, (buffer, _) = like(64, seed=1), sharded(like(64, seed=1), 4)
-    buffer.insert_entries(rows(0, 64))
-    plain.insert(rows(0, 64))
-    for one in (buffer, plain):
-        while (sample := one.sample(64)) and one.dropped == 0:
+@pytest.mark.parametrize("weights", ["buffer", "batch"])
+def test_weights_and_probabilities_are_those_of_one_buffer(weights: Any) -> None:
+    plain, (buffer, _) = like(64, weights=weights), sharded(like(64, weights=weights), 4)
+    for one, insert in ((plain, plain.insert), (buffer, buffer.insert_entries)):
+        insert(rows(0, 64))
+        seen: set[int] = set()
+        while len(seen) < 64:
+            sample = one.sample(64)
+            seen |= set(sample["number"].tolist())
             one.update(sample.ticket, sample["number"] + 1.0)
-            if one.sampled >= 640:
-                break
-    totals = {
-        id(one): {int(n): p for s in [one.sample(500)] for n, p in zip(s["number"], s.probability)}
-        for one in (buffer, plain)
-    }
-    for one in (buffer, plain):
-        sample = one.sample(32, beta=1.0)
-        weight = sample.weight.astype(np.float64)
-        np.testing.assert_allclose(
-            weight * sample.probability, (weight * sample.probability)[0], rtol=1e-6
-        )
-        assert set(totals[id(one)]) <= set(range(64))
+        sample = one.sample(32, beta=0.5)
+        error = sample["number"] + 1.0
+        np.testing.assert_allclose(sample.probability, error / (64 * 65 / 2), rtol=1e-12)
+        least = error.min() if weights == "batch" else 1.0
+        np.testing.assert_allclose(sample.weight, (error / least) ** -0.5, rtol=1e-6)
 
 
 def test_tickets_of_overwritten_and_of_lost_rows_are_dropped() -> None:

@@ -25,7 +25,7 @@ from timerl_nb.replay.training.environment_group import ActedSteps, Death
 from timerl_nb.runtime.jax_backend import graph_function as graph
 
 _POLL: Final = 0.2  # seconds between two checks for a stop of the run
-_PATIENCE: Final = 30.0  # seconds without any block before a warning
+_PATIENCE: Final = 120.0  # seconds without any block before a warning: a process needs many seconds to start
 # the learner's process has the accelerators
 ENVIRONMENT: Final = {"env_vars": {"JAX_PLATFORMS": "cpu"}}
 
@@ -239,7 +239,10 @@ class RayActors:
             return
         except self._ray.exceptions.ObjectLostError as error:  # its node was removed
             self._forget(one.group)
-            self._lose(ProcessLoss(f"a block of group {one.group}", self._pool.rows, str(error)))
+            loss = ProcessLoss(
+                f"a block of group {one.group}", self._pool.rows, reason_of_death(error)
+            )
+            self._pool.losses.append(loss)
             self._ready.append(Death(one.group, self._session.explain(error)))
             return
         except Exception as error:
@@ -261,20 +264,18 @@ class RayActors:
             return
         reason = reason_of_death(error)
         lost = self._pool.rows + sum(process.incomplete.values())
-        self._lose(ProcessLoss(f"actor {process.number}", lost, reason))
+        self._pool.losses.append(ProcessLoss(f"actor {process.number}", lost, reason))
         mine = {one.group, *(x.group for x in self._requests if x.process is process)}
         self._requests = [x for x in self._requests if x.process is not process]
         self._session.kill(process.actor)
         explained = self._session.explain(error)
         self._processes[process.number] = self._start(process.number, len(self._processes))
         for group in sorted(mine):
-            said = ExecutionError(f"actor {process.number} has died: {reason}")
+            said = ExecutionError(
+                f"actor {process.number} has died with at most {format_count(lost, 'row')}: {reason}."
+            )
             is_missing = isinstance(explained, MissingPartError)
             self._ready.append(Death(group, explained if is_missing else said))
-
-    def _lose(self, loss: ProcessLoss) -> None:
-        self._pool.losses.append(loss)
-        warn(str(loss), hint="the run continues without these rows.")
 
     def _warn_if_not_placed(self) -> None:
         if self._has_answered or time.monotonic() - self._begun < _PATIENCE:
