@@ -9,6 +9,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import EnvError
 from timerl_nb.base.machine_model import cores
 from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.policies.collecting_policy import Shard
 from timerl_nb.collecting.strategies.host_stepping import HostWay, Stepping
 from timerl_nb.env.envpool import HINT, PoolEnvironment, library
 from timerl_nb.env.gymnasium import distinct_seeds
@@ -32,7 +33,7 @@ class Threads(HostWay):
     def make_stepping(self, task: Task, seed: int) -> Stepping:
         env = _environment(task)
         assert env is not None
-        return PoolStepping(env, task.envs, seed)
+        return PoolStepping(env, task.envs, seed, task.position)
 
 
 def _environment(task: Task) -> PoolEnvironment | None:
@@ -51,8 +52,8 @@ class PoolStepping:
 
     restarts_at_once = False
 
-    def __init__(self, env: PoolEnvironment, many: int, seed: int) -> None:
-        first = distinct_seeds(seed, 1)[0] % (_WORD - many)
+    def __init__(self, env: PoolEnvironment, many: int, seed: int, position: Shard) -> None:
+        first = distinct_seeds(seed, 1)[0] % (_WORD - position.total) + position.first
         self.seeds: Sequence[int] = range(first, first + many)
         self.space = env.space
         self._pool: Any = env.pool(many, first, cores())

@@ -155,7 +155,8 @@ class HostTurns:
         self._steps, self._envs = task.steps, task.envs
         self._seen = (*seen.shape,), NUMPY[seen.dtype]
         self._acts = (task.envs, *acts.shape), NUMPY[acts.dtype]
-        self._allowed = Actions(acts)
+        self._first = task.position.first  # number of the first environment
+        self._allowed = Actions(acts, self._first)
         self._known: Any = None  # shape and type of the last checked actions
         self._act = task.acting.on_host(seed, self._stepping.space)
         self._lost = 0  # number of interrupts during a step
@@ -350,14 +351,15 @@ class HostTurns:
         """Return an error with the failed environment, its seed and step."""
         if action is not None:
             try:
-                check_numbers({"action": action[None]}, t)
+                check_numbers({"action": action[None]}, t, self._first)
             except ExecutionError as nan:
                 return nan
         which, said = self._stepping.at_fault(error)
         seeds = self._stepping.seeds
-        name = f"environment {which[0]}" if len(which) == 1 else f"one of {len(which)} environments"
-        if len(which) > 1 and which[0] != 0:
-            name += f", {which[0]} to {which[-1]},"
+        first = self._first + which[0]
+        name = f"environment {first}" if len(which) == 1 else f"one of {len(which)} environments"
+        if len(which) > 1 and first != 0:
+            name += f", {first} to {self._first + which[-1]},"
         if seeds is not None:
             known = ", ".join(str(seeds[k]) for k in which[:8])
             name += f" (seed {known}{', …' if len(which) > 8 else ''})"
