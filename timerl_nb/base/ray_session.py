@@ -114,14 +114,14 @@ class RaySession:
             ) from cause
 
     @property
-    def cpus(self) -> float:
+    def cpus(self) -> int:
         """Number of CPUs of the cluster."""
-        return float(self.ray.cluster_resources().get("CPU", 0))
+        return int(self.ray.cluster_resources().get("CPU", 0))
 
     @property
-    def free_cpus(self) -> float:
+    def free_cpus(self) -> int:
         """Number of CPUs that no actor or task has reserved."""
-        return float(self.ray.available_resources().get("CPU", 0))
+        return int(self.ray.available_resources().get("CPU", 0))
 
     def explain(self, error: BaseException, what: str = "Ray failed") -> TimeRLError:
         """Return an error of Ray as one of this package.

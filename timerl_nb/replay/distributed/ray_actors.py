@@ -25,7 +25,9 @@ from timerl_nb.replay.training.environment_group import ActedSteps, Death
 from timerl_nb.runtime.jax_backend import graph_function as graph
 
 _POLL: Final = 0.2  # seconds between two checks for a stop of the run
-_PATIENCE: Final = 120.0  # seconds without any block before a warning: a process needs many seconds to start
+_PATIENCE: Final = (
+    120.0  # seconds without any block before a warning: a process needs many seconds to start
+)
 # the learner's process has the accelerators
 ENVIRONMENT: Final = {"env_vars": {"JAX_PLATFORMS": "cpu"}}
 
@@ -283,8 +285,8 @@ class RayActors:
         self._has_answered = True  # warn once
         free = self._session.free_cpus
         warn(
-            f"no actor has finished a block in {_PATIENCE:.0f} s. Ray has {self._session.cpus:g} CPUs, "
-            f"{free:g} of them free, for {format_count(len(self._processes), 'actor')}.",
+            f"no actor has finished a block in {_PATIENCE:.0f} s. Ray has {self._session.cpus} CPUs, "
+            f"{free} of them free, for {format_count(len(self._processes), 'actor')}.",
             hint="end other jobs of the cluster, or choose fewer actors.",
         )
 
