@@ -123,6 +123,17 @@ class RaySession:
         """Number of CPUs that no actor or task has reserved."""
         return int(self.ray.available_resources().get("CPU", 0))
 
+    def node_for(self, number: int) -> Any:
+        """Return a scheduling strategy that places processes with consecutive numbers on nodes in turn.
+
+        If a node has ended, Ray chooses another one. It ignores the strategy of a process without a CPU.
+        """
+        here = self.ray.get_runtime_context().get_node_id()
+        alive = [one["NodeID"] for one in self.ray.nodes() if one["Alive"]]
+        nodes = [here, *sorted(set(alive) - {here})]
+        strategies = import_module("ray.util.scheduling_strategies")
+        return strategies.NodeAffinitySchedulingStrategy(nodes[number % len(nodes)], soft=True)
+
     def explain(self, error: BaseException, what: str = "Ray failed") -> TimeRLError:
         """Return an error of Ray as one of this package.
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,11 @@ from timerl_nb.base.errors import ExecutionError, OptionError, TimeRLWarning
 from timerl_nb.replay import Dqn, Proportional, Replay, Training
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: make peers-env")
+
+# Ray's forked processes execute another program immediately, so forking with threads is safe
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:os.fork:RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 
 ROOT = Path(__file__).parents[3]
 DQN = Dqn("CartPole-v1", hidden=(8,), target_every=5, epsilon=(1.0, 0.1, 20))
@@ -46,6 +52,13 @@ def started() -> Iterator[None]:
     yield
     assert ray.is_initialized()
     ray.shutdown()
+
+
+@pytest.fixture
+def short() -> Iterator[str]:
+    """Folder of a second Ray; its path is short, because it contains sockets."""
+    with TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield folder
 
 
 RUNS: list[Training] = []
@@ -224,7 +237,7 @@ def test_a_stopped_run_leaves_no_processes() -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith("timerl")]
 
 
-def test_ctrl_c_in_a_terminal_leaves_no_processes(tmp_path: Path) -> None:
+def test_ctrl_c_in_a_terminal_leaves_no_processes(tmp_path: Path, short: str) -> None:
     """A script that starts its own Ray, is interrupted, and goes on."""
     script = tmp_path / "script.py"
     script.write_text(
@@ -253,7 +266,7 @@ def test_ctrl_c_in_a_terminal_leaves_no_processes(tmp_path: Path) -> None:
     )
     with subprocess.Popen(
         [sys.executable, str(script)],
-        env={**os.environ, **ENVIRONMENT},
+        env={**os.environ, **ENVIRONMENT, "RAY_TMPDIR": short},
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.ray_session import RaySession, reason_of_death
 from timerl_nb.replay.distributed.ray_actors import ENVIRONMENT
 from timerl_nb.replay.distributed.replay_shard import (
@@ -19,12 +20,16 @@ from timerl_nb.replay.distributed.replay_shard import (
 )
 from timerl_nb.replay.storage.replay_buffer import Replay, construction_of
 
+_CPUS: Final = 0.001  # a shard needs memory; Ray ignores the node of a process without a CPU
+_PATIENCE: Final = 300.0  # seconds for the start of a shard
+
 
 class RayShard:
     """Access to a shard in a process of Ray."""
 
-    def __init__(self, session: RaySession, actor: Any) -> None:
-        self._session, self.actor = session, actor
+    def __init__(self, session: RaySession, actor: Any, number: int) -> None:
+        self._session, self.actor, self._number = session, actor, number
+        self._has_answered = False
 
     def add(self, entries: Any, first: int, last: int, priority: float) -> Pending[ShardReport]:
         return self._call("add", entries, first, last, priority)
@@ -54,7 +59,15 @@ class RayShard:
             session.check_alive()
             known = ray.exceptions
             try:
-                return ray.get(asked)
+                made = ray.get(asked, timeout=None if self._has_answered else _PATIENCE)
+                self._has_answered = True
+                return made
+            except known.GetTimeoutError as error:
+                raise ExecutionError(
+                    f"Ray has not started shard {self._number} in {_PATIENCE:.0f} s: {session.free_cpus} of "
+                    f"{session.cpus} CPUs are free.",
+                    hint="end other jobs of the cluster, or choose fewer shards.",
+                ) from error
             except known.RayActorError as error:
                 if error.actor_id in (None, own):
                     raise ShardLost(reason_of_death(error)) from error
@@ -79,12 +92,12 @@ def ray_shards(session: RaySession, like: Replay) -> Callable[[int, int], ShardH
     fields, options = construction_of(like)
     given = {**options, "limiter": None}  # the limiter counts the rows of all shards
 
-    def open_shard(_: int, capacity: int) -> RayShard:
+    def open_shard(number: int, capacity: int) -> RayShard:
         session.check_alive()
-        # a shard needs memory, not a CPU, so Ray can place it on every node
+        place = session.node_for(number)
         shard = session.ray.remote(ReplayShard).options(
-            num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD", runtime_env=ENVIRONMENT
+            num_cpus=_CPUS, max_restarts=0, scheduling_strategy=place, runtime_env=ENVIRONMENT
         )
-        return RayShard(session, shard.remote(capacity, fields, **given))
+        return RayShard(session, shard.remote(capacity, fields, **given), number)
 
     return open_shard
