@@ -116,11 +116,13 @@ class RaySession:
     @property
     def cpus(self) -> int:
         """Number of CPUs of the cluster."""
+        self.check_alive()
         return int(self.ray.cluster_resources().get("CPU", 0))
 
     @property
     def free_cpus(self) -> int:
         """Number of CPUs that no actor or task has reserved."""
+        self.check_alive()
         return int(self.ray.available_resources().get("CPU", 0))
 
     def node_for(self, number: int) -> Any:

@@ -181,12 +181,14 @@ def begin_ray_course(
         lambda: control.state == "pending stop",
         [],
     )
+    held: Any = buffer
     try:
-        held: Any = buffer
         if request.shards is not None:
             opened = ray_shards(session, buffer)
             held = ShardedReplay(buffer, request.shards, opened, losses=pool.losses)
         return make(lambda *given: RayCourse(session, pool, *given), held)
     except BaseException:
+        if held is not buffer:
+            held.release(None)
         session.close()
         raise
