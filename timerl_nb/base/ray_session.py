@@ -108,10 +108,13 @@ class RaySession:
             ExecutionError: Ray was shut down.
         """
         if not self.is_alive:
-            raise ExecutionError(
-                f"Ray was shut down while {self.user} used it.",
-                hint=f"call ray.shutdown() after the end of {self.user}.",
-            ) from cause
+            raise self._was_shut_down() from cause
+
+    def _was_shut_down(self) -> ExecutionError:
+        return ExecutionError(
+            f"Ray was shut down while {self.user} used it.",
+            hint=f"call ray.shutdown() after the end of {self.user}.",
+        )
 
     @property
     def cpus(self) -> int:
@@ -140,15 +143,13 @@ class RaySession:
         """Return an error of Ray as one of this package.
 
         Args:
+            error: the error; `SystemExit` in a thread that waited for a Ray that was shut down.
             what: the failed action, the beginning of the message.
         """
         if isinstance(error, TimeRLError):
             return error
-        if not self.is_alive:
-            try:
-                self.check_alive(error)
-            except ExecutionError as found:
-                return found
+        if isinstance(error, SystemExit) or not self.is_alive:  # Ray exits threads that wait for it
+            return self._was_shut_down()
         missing = re.search(r"No module named '?([\w.]+)", str(error))
         if missing:
             return missing_on_worker(missing[1])

@@ -173,7 +173,7 @@ class RayActors:
         try:
             block = process.actor.block.options(num_returns=2)
             asked = block.remote(number, life, weights[0], self._put(weights))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # the latter: Ray is shut down
             raise self._session.explain(error) from error
         self._requests.append(_Request(number, process, *asked))
 
@@ -216,7 +216,7 @@ class RayActors:
             count = min(most, len(asked))
             try:
                 done, _ = self._ray.wait([*asked], num_returns=count, timeout=timeout)
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # the latter: Ray is shut down
                 raise self._session.explain(error) from error
             for ref in done:
                 self._receive(asked[ref])
@@ -247,7 +247,7 @@ class RayActors:
             self._pool.losses.append(loss)
             self._ready.append(Death(one.group, self._session.explain(error)))
             return
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # the latter: Ray is shut down
             raise self._session.explain(error) from error
         self._has_answered = True
         one.process.incomplete[one.group] = made.incomplete

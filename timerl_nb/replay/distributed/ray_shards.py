@@ -52,7 +52,7 @@ class RayShard:
         own = self.actor._actor_id.hex()
         try:
             asked = getattr(self.actor, method).remote(*given)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # the latter: Ray is shut down
             raise session.explain(error) from error
 
         def wait() -> Any:
@@ -74,7 +74,7 @@ class RayShard:
                 raise RowsLost(reason_of_death(error)) from error
             except known.ObjectLostError as error:
                 raise RowsLost("the node with its entries was removed") from error
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # the latter: Ray is shut down
                 raise session.explain(error) from error
 
         return wait
