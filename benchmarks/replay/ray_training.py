@@ -12,7 +12,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from timerl_nb.base.ray_session import why_no_ray
+from timerl_nb.base.ray_session import import_ray, why_no_ray
 from timerl_nb.replay import Dqn, train
 
 SECONDS, ROUNDS, ACTORS = 4.0, 3, 2
@@ -28,13 +28,18 @@ class Measured:
 
     Args:
         given: options of `train`.
+
+    Attributes:
+        start: the seconds of the first turns, without the start of Ray itself.
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         algorithm = Dqn("gym.CartPole-v1", (64, 64))
+        begun = perf_counter()
         self.run = train(algorithm, batch=64, steps=16, least=256, paused=True, **given)
         self.run.step(50)  # starts the processes, and compiles
         self.run.wait()
+        self.start = perf_counter() - begun
 
     def __call__(self) -> tuple[float, float]:
         """Return the environment steps and the turns per second."""
@@ -54,6 +59,8 @@ def main() -> None:
     if missing is not None:
         print(missing)
         return
+    # the paused runs keep their CPUs
+    import_ray().init(num_cpus=16, include_dashboard=False, log_to_driver=False)
     runs = {name: Measured(given) for name, given in WAYS.items()}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for _ in range(ROUNDS):
@@ -62,10 +69,12 @@ def main() -> None:
     for one in runs.values():
         one.run.stop()
         one.run.result()
-    print("| actors | steps a second | of `processes` | turns a second | of `processes` |")
-    print("|---|---|---|---|---|")
+    print(
+        "| actors | start, s | steps a second | of `processes` | turns a second | of `processes` |"
+    )
+    print("|---|---|---|---|---|---|")
     for name, pairs in found.items():
-        cells = [name]
+        cells = [name, f"{runs[name].start:.0f}"]
         for k in range(2):
             ratios = [a[k] / b[k] for a, b in zip(pairs, found["processes"], strict=True)]
             cells.append(f"{median(one[k] for one in pairs):,.0f}")

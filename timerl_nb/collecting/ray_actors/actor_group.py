@@ -145,8 +145,10 @@ class Group:
 def fields_of(batch: Batch) -> dict[str, Any]:
     """Return the content of a batch as arrays, without classes of this package."""
     final, episodes = batch.final, batch.episodes
+    arrays = {n: x for n, x in vars(batch).items() if isinstance(x, np.ndarray)}
+    arrays.pop("states", None)  # a state of a single array
     return {
-        "arrays": {n: x for n, x in vars(batch).items() if isinstance(x, np.ndarray)},
+        "arrays": arrays,
         "extras": dict(batch.extras),
         "states": dict[str, Array](graph.leaves(batch.states)),
         "final": {n: x for n, x in vars(final).items() if isinstance(x, np.ndarray)},

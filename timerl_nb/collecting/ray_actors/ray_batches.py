@@ -37,7 +37,7 @@ from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 
 _DEATHS: Final = 3  # deaths of a worker in a row, without a batch in between
 _PATIENCE: Final = 120.0  # seconds until a worker must have started
-_POLL: Final = 1.0  # seconds between two checks of a start
+_POLL: Final = 1.0  # seconds between two checks of Ray and of starting workers
 _CLOSING: Final = 5.0  # seconds for closing environments
 _LARGE: Final = ("arrays", "extras", "states")
 
@@ -210,22 +210,20 @@ class RayTurns:
     def _receive_one(self, part: _BatchInProgress | None) -> None:
         """Receive the next answer of any worker."""
         going = {w.opening: w for w in self._workers if w.opening is not None}
-        is_starting = bool(going)
         if part is not None:
             open_ones = [w for w in self._workers if w.opening is None and w not in part.received]
             going |= {part.requests[w]: w for w in open_ones}
+        self._session.check_alive()  # after a shutdown, a call would start another instance
         try:
-            ready, _ = self._ray.wait(
-                [*going], num_returns=1, timeout=_POLL if is_starting else None
-            )
-        except Exception as error:
+            ready, _ = self._ray.wait([*going], num_returns=1, timeout=_POLL)
+        except (Exception, SystemExit) as error:
             raise self._explained(error, "waiting for the workers failed") from error
         self._check_starts()
         for ref in ready:
             worker = going[ref]
             try:
                 answer = self._ray.get(ref)
-            except self._ray.exceptions.RayError as error:
+            except (self._ray.exceptions.RayError, SystemExit) as error:
                 self._replace(worker, part, error)
                 continue
             for text in answer["warnings"]:
@@ -290,8 +288,7 @@ class RayTurns:
 
     def _explained(self, error: BaseException, what: str) -> TimeRLError:
         """Return an error of Ray as one of this package."""
-        if not self._session.is_alive:
-            self._session.check_alive(error)
+        self._session.check_alive(error)
         known = self._ray.exceptions
         said = f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         causes = (error, getattr(error, "cause", None))

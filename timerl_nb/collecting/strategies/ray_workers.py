@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -40,8 +41,8 @@ class RayWorkers(Way):
         acting = task.acting.for_worker()
         plain = replace(task, env=env, acting=None, workers=None, is_clustered=False)  # type: ignore[arg-type]
         payload = {
-            "policy": _pickled(acting, "policy", getattr(task.acting, "function", acting)),
-            "environment": _pickled((self.group, plain), "environment", env),
+            "policy": _pickled(acting, "policy", [getattr(task.acting, "function", acting)]),
+            "environment": _pickled((self.group, plain), "environment", _parts_of(env)),
         }
         return lambda seed: RayTurns(task, payload, seed)
 
@@ -53,13 +54,22 @@ class RayThreads(RayWorkers):
     group = Threads()
 
 
-def _pickled(x: Any, what: str, culprit: Any) -> bytes:
+def _parts_of(env: Any) -> Sequence[Any]:
+    """Return the objects of the user in an environment."""
+    spec = getattr(env, "spec", None)
+    if spec is None:
+        return [env]
+    wrappers = [one.entry_point for one in spec.additional_wrappers]
+    return [spec.entry_point, spec.kwargs, *wrappers]
+
+
+def _pickled(x: Any, what: str, parts: Sequence[Any]) -> bytes:
     """Pickle an object for the workers.
 
     Args:
         x: the object.
         what: its name in messages.
-        culprit: its part that comes from the user.
+        parts: its parts that come from the user.
 
     Raises:
         OptionError: it cannot be pickled.
@@ -69,13 +79,16 @@ def _pickled(x: Any, what: str, culprit: Any) -> bytes:
     except Exception as error:
         raise OptionError(
             f"the {what} cannot be sent to workers of Ray: {type(error).__name__}: {error}.",
-            evidence=[*_unpicklable(culprit, what)],
+            evidence=[line for part in parts for line in _unpicklable(part, what)],
             hint="create such objects inside of the environment or function, which run in the workers.",
         ) from error
 
 
-def _unpicklable(x: Any, what: str) -> Mapping[str, None]:
-    """Return the names of parts that cannot be pickled, as lines of evidence."""
-    inspect = import_module("ray.util").inspect_serializability
-    _, failures = inspect(x, name=what, depth=6, print_file=io.StringIO())
-    return {f"{f.name} ({type(f.obj).__name__}) cannot be pickled": None for f in failures}
+def _unpicklable(x: Any, what: str) -> Iterator[str]:
+    """Yield the parts that cannot be pickled, as lines of evidence."""
+    with suppress(Exception):  # a developer's interface of Ray, which differs between versions
+        inspect = import_module("ray.util.check_serialize").inspect_serializability
+        _, failures = inspect(x, name=what, depth=8, print_file=io.StringIO())
+        for failure in failures:
+            *_, name = getattr(failure, "path", None) or (failure.name,)
+            yield f"{name} ({type(failure.obj).__name__}) cannot be pickled"
