@@ -9,7 +9,7 @@ import numpy as np
 import timerl_nb as trl
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.implementation import Batch, Implementation
-from timerl_nb.collecting.collector import WAYS
+from timerl_nb.collecting.strategy_list import WAYS
 
 # The package required by each environment, by name.
 ENVIRONMENTS: Final = {

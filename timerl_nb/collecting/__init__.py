@@ -4,7 +4,7 @@
 result. Source: Optimizing Data Collection; see docs/references.md.
 """
 
-from timerl_nb.collecting.batch import Batch, Final
+from timerl_nb.collecting.batch import Batch, Final, Restart
 from timerl_nb.collecting.collector import Collector, collect
 
-__all__ = ["Batch", "Collector", "Final", "collect"]
+__all__ = ["Batch", "Collector", "Final", "Restart", "collect"]

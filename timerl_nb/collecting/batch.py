@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -38,6 +38,23 @@ class Final:
         return len(self.step)
 
 
+@dataclass(frozen=True)
+class Restart:
+    """Environments that began new episodes with new seeds, because their Ray worker died.
+
+    The rows of the batch are complete: the new worker collected all its steps again.
+
+    Attributes:
+        envs: numbers of the environments.
+        lost_steps: upper bound of the lost steps of these environments, since their last batch.
+        reason: cause of the death, as reported by Ray.
+    """
+
+    envs: range
+    lost_steps: int
+    reason: str
+
+
 @dataclass(frozen=True, repr=False)
 class Ended:
     """Statistics of the ended episodes of a batch, computed at the first access.
@@ -45,6 +62,7 @@ class Ended:
     The arrays are copies, so writes into a batch have no effect on them.
 
     Attributes:
+        restarts: environments that began again within the batch.
         reward, valid: of all steps, [steps, envs].
         ends: flags, [steps, envs] each; a step ended an episode if one of them is set.
         returns, lengths: partial sums of the open episodes before the first step, [envs].
@@ -54,6 +72,7 @@ class Ended:
         masks: masks of actions after the last step of each episode, in order; None without masks.
     """
 
+    restarts: Sequence[Restart] = field(default=(), kw_only=True)
     reward: Any
     valid: Any
     ends: tuple[Any, ...]
@@ -97,9 +116,16 @@ class Ended:
 
         return Episodes(sum_since(total, self.returns), sum_since(count, self.lengths))
 
+    @classmethod
+    def from_results(cls, **results: Any) -> Self:
+        """Return the statistics of known results: final, count, episodes and restarts."""
+        made = cls.__new__(cls)
+        vars(made).update(results)
+        return made
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the results only, so a pickled batch is small."""
-        return {name: getattr(self, name) for name in ("final", "count", "episodes")}
+        return {name: getattr(self, name) for name in ("final", "count", "episodes", "restarts")}
 
 
 @dataclass(frozen=True)
@@ -209,6 +235,11 @@ class Batch:
         They include steps in earlier batches, and are not affected by writes into `reward`.
         """
         return self._require_ended.episodes
+
+    @property
+    def restarts(self) -> Sequence[Restart]:
+        """Environments that began again in this batch, because their Ray worker died; else empty."""
+        return self._require_ended.restarts
 
     @property
     def _require_ended(self) -> Ended:

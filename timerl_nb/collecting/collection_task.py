@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from timerl_nb.base.errors import EnvError, OptionError
-from timerl_nb.collecting.policies.collecting_policy import Acting
+from timerl_nb.collecting.policies.collecting_policy import Acting, Shard
 from timerl_nb.env.environment import Simulation, make, registered
 from timerl_nb.env.envpool import PoolEnvironment
 from timerl_nb.env.gymnasium import GymEnvironment, gymnasium, ours, plain_spaces
@@ -29,6 +29,9 @@ class Task:
             of before the first one.
         ready: number of environments per call of the policy, and of trajectories per batch, if
             environments step at their own pace; None if all step together.
+        is_clustered: whether workers of a Ray cluster may collect.
+        workers: number of these workers; None for one per CPU of the cluster.
+        shard: for a worker's task, the position of its environments among all; else None.
     """
 
     name: str
@@ -40,6 +43,9 @@ class Task:
     seed: int
     stores_states: bool = False
     ready: int | None = None
+    is_clustered: bool = False
+    workers: int | None = None
+    shard: Shard | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -51,6 +57,11 @@ class Task:
     def spaces(self) -> tuple[Any, Any]:
         """Observation and action space."""
         return spaces(self.env, self.vector)
+
+    @property
+    def position(self) -> Shard:
+        """Position of the environments among all: the shard, or all of them."""
+        return Shard(0, self.envs) if self.shard is None else self.shard
 
     @cached_property
     def gym(self) -> GymEnvironment | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
 from typing import Any, Literal, NoReturn, Self
@@ -13,38 +13,19 @@ from timerl_nb.base.errors import ExecutionError, OptionError, one_of
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.background_batches import BackgroundBatches
 from timerl_nb.collecting.batch import Batch
+from timerl_nb.collecting.cluster_arguments import check_workers, uses_cluster
 from timerl_nb.collecting.collection_task import Task, check_pace, resolve_environment, spaces
 from timerl_nb.collecting.cost_model import likely
 from timerl_nb.collecting.episode_batches import by_episodes, check_episodes
 from timerl_nb.collecting.policies.collecting_policy import Actions, check_numbers, own
 from timerl_nb.collecting.policies.policy_conversion import acting_of
-from timerl_nb.collecting.strategies.environment_blocks import Blocks
-from timerl_nb.collecting.strategies.envpool_threads import Threads
-from timerl_nb.collecting.strategies.gymnasium_loop import Loop
-from timerl_nb.collecting.strategies.native_vector_environment import Native
-from timerl_nb.collecting.strategies.sharded_devices import Sharded
-from timerl_nb.collecting.strategies.shared_memory_processes import Processes
-from timerl_nb.collecting.strategies.single_gpu_kernel import OneKernel
-from timerl_nb.collecting.strategies.step_by_step import StepByStep
-from timerl_nb.collecting.strategies.xla_scan import Scan
 from timerl_nb.collecting.strategy import LOST, Counts, Source, Way
+from timerl_nb.collecting.strategy_list import CLUSTER_WAYS, WAYS
 from timerl_nb.collecting.strategy_report import Ways
 from timerl_nb.collecting.strategy_selection import ANY, AUTO, SelectedStrategy, check, choose
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
 from timerl_nb.compiler.language.foreign_names import all_asked, explain_call_errors, missing
 from timerl_nb.compiler.language.policy.policy_graph import How
-
-WAYS: tuple[Way, ...] = (
-    Scan(),
-    Blocks(),
-    OneKernel(),
-    Sharded(),
-    StepByStep(),
-    Native(),
-    Loop(),
-    Processes(),
-    Threads(),
-)
 
 
 @all_asked
@@ -228,7 +209,9 @@ class Collector:
     def _strategy_choice(self) -> SelectedStrategy:
         with self._lock:
             if self._choice is None:
-                self._choice = choose(WAYS, self._task, self._how, self._weights, order=likely)
+                self._choice = choose(
+                    _ways(self._task), self._task, self._how, self._weights, order=likely
+                )
             return self._choice
 
     @property
@@ -264,7 +247,7 @@ class Collector:
             check_pace(task.ready, count, None)
         task = replace(task, envs=count, steps=many)
         how = self._how if is_measured else AUTO
-        return choose(WAYS, task, how, self._weights, order=likely).ways
+        return choose(_ways(task), task, how, self._weights, order=likely).ways
 
     def with_seed(self, seed: int) -> Collector:
         """Return a collector with new environments, the same policy and the same strategy.
@@ -368,6 +351,11 @@ class Collector:
         return f"Collector({task.name}, {format_count(task.envs, 'environment')}, {size} a batch{state})"
 
 
+def _ways(task: Task) -> Sequence[Way]:
+    """Return the strategies of a task: those of a cluster only on request."""
+    return (*WAYS, *CLUSTER_WAYS) if task.is_clustered else WAYS
+
+
 def _called_within() -> ExecutionError:
     return ExecutionError(
         "next() is called while the same collector produces a batch.",
@@ -400,6 +388,8 @@ def collect(
     initial_state: Any = None,
     states: Literal["first", "all"] = "first",
     ready: int | None = None,
+    workers: int | None = None,
+    cluster: Literal["ray"] | None = None,
 ) -> Collector:
     """Collect environment steps under a policy, batch by batch.
 
@@ -442,10 +432,17 @@ def collect(
             - "native": vector environments with their own implementation;
             - "threads": EnvPool's environments.
 
+            These run in the workers of a Ray cluster, as groups of environments with a copy of the
+            policy. The trajectories are those of "processes" and "threads":
+
+            - "ray": Gymnasium's environments;
+            - "ray-threads": EnvPool's environments.
+
             "auto" measures the applicable strategies before the first batch, with separate
             environments, and selects the fastest; this takes some seconds. The result is cached for
             the machine, environment, policy and sizes, and reported by `Collector.ways`. "auto"
-            considers only strategies with equal trajectories; "any" considers all.
+            considers only strategies with equal trajectories; "any" considers all. Both consider a
+            cluster only with `cluster="ray"`.
         params: initial weights; see `Collector.load`. For a JAX function, any pytree.
         explore: whether `result.policy()` adds the exploration of its training program.
         ahead: number of batches collected in the background while the caller learns, with all
@@ -466,6 +463,10 @@ def collect(
             together. The policy acts on the first `ready` environments with a result. A batch has the
             first `ready` completed trajectories of `steps` consecutive steps, [steps, ready, …]; see
             `Batch.env_ids`. Batches are not reproducible, and fast environments contribute more steps.
+        workers: number of Ray workers, at most `envs`; None for one per CPU of the cluster. Each
+            reserves a CPU.
+        cluster: "ray" if `how="auto"` and `how="any"` may select workers of Ray; None if not, also if Ray
+            is already initialised.
 
     Returns:
         A `Collector`; its `next()` returns a batch.
@@ -491,7 +492,8 @@ def collect(
         )
     mode: How = "explore" if explore else "sample"
     acting = acting_of(policy, spaces(sim, vector), seed, mode, initial_state)
-    acting = acting.in_background() if ahead else acting
+    is_clustered = uses_cluster(how, cluster)
+    acting = acting.in_background() if ahead or is_clustered else acting
     if params is not None:
         acting = acting.with_weights(params)
     acting.check(spaces(sim, vector)[0])
@@ -504,8 +506,10 @@ def collect(
     if ready is not None:
         ready = integer("ready, the number of trajectories per batch,", ready, least=1)
         check_pace(ready, count, episodes)
-    task = Task(name, sim, vector, acting, count, steps, seed, ready=ready)
-    check(WAYS, task, how)
+    workers = check_workers(workers, how, count, is_clustered=is_clustered)
+    more = {"ready": ready, "is_clustered": is_clustered, "workers": workers}
+    task = Task(name, sim, vector, acting, count, steps, seed, **more)
+    check((*WAYS, *CLUSTER_WAYS), task, how)
     if episodes is not None:
         episodes = integer("episodes, the number per batch,", episodes, least=1)
         check_episodes(task, episodes)

@@ -62,11 +62,13 @@ class _Part:
         is_first: whether the first step of each environment begins an episode, [envs].
         begun: number of earlier ends of episodes since the first part, minus one if that part begins
             within an episode, [envs].
+        dropped: whether a step belongs to an episode without an end, [steps, envs].
     """
 
     batch: Batch
     is_first: Array
     begun: Array
+    dropped: Any = False
 
     @cached_property
     def valid(self) -> Array:
@@ -79,7 +81,12 @@ class _Part:
     @cached_property
     def episode(self) -> Array:
         """Number of the episode of each step, [steps, envs]; -1 for an episode begun earlier."""
-        return self.begun + np.cumsum(self.done, axis=0) - self.done
+        numbers = self.begun + np.cumsum(self.done, axis=0) - self.done
+        return np.where(self.dropped, -1, numbers)
+
+    def without(self, envs: Array, episode: Array) -> _Part:
+        """Drop the steps of an episode of some environments, [envs] each."""
+        return replace(self, dropped=self.dropped | (envs & (self.episode == episode)))
 
     @property
     def begun_after(self) -> Array:
@@ -115,9 +122,14 @@ class _Progress:
         return self.parts[-1].begun_after if self.parts else self.is_first - 1
 
     def append(self, batch: Batch, weights: Weights) -> Self:
-        part = _Part(batch, self.is_first, self.begun)
-        parts = (*self.parts, part)
-        return type(self)(part.is_first_after, parts, weights, is_confirmed=False)
+        is_first, begun, parts = self.is_first, self.begun, self.parts
+        for restart in batch.restarts:  # the open episodes have no end
+            envs = np.zeros(len(is_first), bool)
+            envs[restart.envs] = True
+            parts = tuple(part.without(envs, begun) for part in parts)
+            is_first, begun = is_first | envs, np.where(envs, np.maximum(begun, 0), begun)
+        part = _Part(batch, is_first, begun)
+        return type(self)(part.is_first_after, (*parts, part), weights, is_confirmed=False)
 
 
 class EpisodeBatches:
@@ -217,6 +229,7 @@ class EpisodeBatches:
             made["last_obs"][np.nonzero(done)[1]],
             is_all=False,
             masks=masks if masks is None else masks[np.nonzero(done)[1]],
+            restarts=[one for part in parts for one in part.batch.restarts],
         )
         if not isinstance(parts[0].batch.obs, np.ndarray):
             change = graph.make_array_converter("jax")

@@ -34,7 +34,8 @@ def cost_key(task: Task) -> tuple[str, ...]:
         f"{device_name()} × {device_count()}",
         f"{cores()} cores of {os.cpu_count()}: {_affinity()}",
         str(thread_settings()),
-        f"{task.name}, {spaces}, {task.envs}, {task.steps}{pace}",
+        f"{task.name}, {spaces}, {task.envs}, {task.steps}{pace}"
+        + (f", {task.workers} workers" if task.is_clustered else ""),
         _digest(_environment(task)),
         f"{type(task.acting).__name__}, {task.acting.text}",
         _digest(task.acting.made_of),

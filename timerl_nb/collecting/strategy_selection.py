@@ -30,7 +30,7 @@ _FEW: Final = 3  # minimum number of batches for a spread
 _LOST: Final = 3  # a strategy this many times slower than the fastest is dropped
 _APART: Final = 0x9E3779B97F4A7C15  # offset between the seeds of measurements and of trajectories
 # libraries with an influence on speed
-_LIBRARIES: Final = ("gymnasium", "envpool", "torch", "gymnax", "brax")
+_LIBRARIES: Final = ("gymnasium", "envpool", "torch", "gymnax", "brax", "ray")
 
 # Order of trial of the applicable strategies for a task.
 Order = Callable[[Task, Sequence[Way]], Sequence[Way]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
@@ -24,6 +24,18 @@ from timerl_nb.runtime.jax_backend import graph_function as graph
 # A policy's results for observations, by name: the action and the extras.
 Acted = dict[str, Any]
 STATE: Final = "state "  # prefix of a policy's state before the step in its results on the host
+
+
+class Shard(NamedTuple):
+    """Position of consecutive environments among all environments of a collector.
+
+    Attributes:
+        first: number of the first one.
+        total: number of all.
+    """
+
+    first: int
+    total: int
 
 
 class Written(NamedTuple):
@@ -172,9 +184,12 @@ class Acting(ABC):
 
     Attributes:
         weights: initial weights by name; empty for a policy without weights.
+        shard: the environments of its observations on the host, which get the same random numbers as
+            among all environments; None for all.
     """
 
     weights: Mapping[str, Any]
+    shard: Shard | None = field(default=None, kw_only=True)
     writes: ClassVar[bool] = False  # whether it may write into the observations
 
     def check(self, observations: Any) -> None:  # noqa: B027 (most have nothing to refuse)
@@ -244,6 +259,10 @@ class Acting(ABC):
         """Return the policy for another thread; the caller's thread may change the original."""
         return self
 
+    def for_worker(self) -> Acting:
+        """Return the policy for another process, which receives the weights separately."""
+        return replace(self, weights={})
+
     def with_weights(self, values: Any) -> Acting:
         """Return the policy with other initial weights."""
         return replace(self, weights=self.check_weights(values))
@@ -301,12 +320,13 @@ def own(x: Any, like: Any = None) -> Any:
     return backend.hand_over(np.array(array))
 
 
-def check_numbers(made: Mapping[str, Any], first: int = 0) -> None:
+def check_numbers(made: Mapping[str, Any], first: int = 0, first_env: int = 0) -> None:
     """Check that the results of a policy contain no NaN.
 
     Args:
         made: results by name, [steps, envs, …].
         first: number of the first step.
+        first_env: number of the first environment.
 
     Raises:
         ExecutionError: a result is NaN; the message has the step and the environment.
@@ -319,7 +339,7 @@ def check_numbers(made: Mapping[str, Any], first: int = 0) -> None:
         if np.isnan(total) and np.isnan(array := np.asarray(x)).any():
             step, env, *_ = np.argwhere(np.isnan(array))[0]
             raise ExecutionError(
-                f"the policy's {name} is NaN at step {first + step} of the batch, in environment {env}.",
+                f"the policy's {name} is NaN at step {first + step} of the batch, in environment {first_env + env}.",
                 hint="check its weights, and the observation at this step.",
             )
 
@@ -332,13 +352,15 @@ class Actions:
 
     Args:
         space: action space of one environment.
+        first: number of the first checked environment.
 
     Attributes:
         sizes: exclusive upper bound of actions, as a number or per element; None for a Box.
     """
 
-    def __init__(self, space: Any) -> None:
+    def __init__(self, space: Any, first: int = 0) -> None:
         self.sizes: Any = None
+        self._first = first
         if isinstance(space, Discrete):
             self.sizes = space.n
         elif isinstance(space, MultiDiscrete):
@@ -375,6 +397,6 @@ class Actions:
         element = "" if len(at) == 2 else f", element {at[2]}"
         raise ExecutionError(
             f"the policy's action is {array[at]} at step {first + at[0]} of the batch, in environment "
-            f"{at[1]}{element}; the environment accepts 0 to {size - 1}.",
+            f"{self._first + at[1]}{element}; the environment accepts 0 to {size - 1}.",
             hint="return integers from 0 to the size of the action space minus 1.",
         )

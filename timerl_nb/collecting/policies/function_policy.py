@@ -154,6 +154,10 @@ class BackgroundModule(TorchModule):
 
         return act_with
 
+    def for_worker(self) -> Acting:
+        module: Any = self.function
+        return replace(self, weights={}, function=deepcopy(module).cpu(), checked=None)
+
     def with_weights(self, values: Any) -> Acting:
         return replace(self, weights=self.check_weights(values))
 
@@ -216,7 +220,7 @@ class JaxFunction(Acting):
         return Written(made, nothing_follows)
 
     def on_host(self, seed: int, space: Any) -> OnHost:
-        rows = self._by_keys(seed)
+        rows = self._by_keys(seed, self.shard)
 
         def act(
             weights: Mapping[str, Any],
@@ -231,7 +235,7 @@ class JaxFunction(Acting):
         return act
 
     @cached_property
-    def _by_keys(self) -> Callable[[int], Callable[[Mapping[str, Any], Any, int], Acted]]:
+    def _by_keys(self) -> Callable[..., Callable[[Mapping[str, Any], Any, int], Acted]]:
         return graph.by_keys(self._call_function)
 
     def _call_function(
@@ -314,7 +318,7 @@ class RecurrentJaxFunction(JaxFunction):
         return Written(made, follow, states)
 
     def on_host(self, seed: int, space: Any) -> OnHost:
-        rows, carried = self._by_keys(seed), CarriedState()
+        rows, carried = self._by_keys(seed, self.shard), CarriedState()
 
         def act(
             weights: Mapping[str, Any],

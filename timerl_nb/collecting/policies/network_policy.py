@@ -103,7 +103,8 @@ class Network(Acting):
                     },
                 )
             shown = {f"{STATE}{name}": x for name, x in state.items()}
-            made = act_on(given_here, xs | shown, (begin + number) % 2**64, len(obs))
+            drawn = (begin + number) % 2**64
+            made = act_on(given_here, xs | shown, drawn, len(obs), self.shard)
             arrays = [backend.to_numpy(x) for x in made]
             after = dict(zip(found.state, arrays[len(names) :], strict=True))
             carried.store(number, now, state, after)

@@ -11,6 +11,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import EnvError
 from timerl_nb.base.machine_model import cores
 from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.policies.collecting_policy import Shard
 from timerl_nb.collecting.strategies.asynchronous_stepping import AsynchronousStepping, Received
 from timerl_nb.collecting.strategies.host_stepping import HostWay, Stepping
 from timerl_nb.env.action_masks import Masks, Rows, reported_rows
@@ -37,12 +38,12 @@ class Threads(HostWay):
     def make_stepping(self, task: Task, seed: int) -> Stepping:
         env = _environment(task)
         assert env is not None
-        return PoolStepping(env, task.envs, seed)
+        return PoolStepping(env, task.envs, seed, task.position)
 
     def make_asynchronous(self, task: Task, seed: int) -> AsynchronousStepping:
         env = _environment(task)
         assert env is not None and task.ready is not None
-        return AsynchronousPool(env, task.envs, seed, task.ready)
+        return AsynchronousPool(env, task.envs, seed, task.position, task.ready)
 
 
 def _environment(task: Task) -> PoolEnvironment | None:
@@ -62,9 +63,14 @@ class PoolStepping:
     restarts_at_once = False
 
     def __init__(
-        self, env: PoolEnvironment, many: int, seed: int, ready: int | None = None
+        self,
+        env: PoolEnvironment,
+        many: int,
+        seed: int,
+        position: Shard,
+        ready: int | None = None,
     ) -> None:
-        first = distinct_seeds(seed, 1)[0] % (_WORD - many)
+        first = distinct_seeds(seed, 1)[0] % (_WORD - position.total) + position.first
         self.seeds: Sequence[int] = range(first, first + many)
         self.space, self._conversions = env.space, env.conversions
         self._pool: Any = env.pool(many, first, cores(), ready)

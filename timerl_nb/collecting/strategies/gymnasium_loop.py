@@ -41,4 +41,6 @@ class Loop(HostWay):
             wrappers=[lambda env: Numbered(env, 0, [0], warn_of_infinite)],
             vector_kwargs={"copy": False, "autoreset_mode": library.vector.AutoresetMode.SAME_STEP},
         )
-        return VectorStepping(env, distinct_seeds(seed, task.envs), is_given=False)
+        first, total = task.position
+        seeds = distinct_seeds(seed, total)[first : first + task.envs]
+        return VectorStepping(env, seeds, is_given=False)

@@ -51,7 +51,7 @@ class HostChecks:
         seen, acts = task.spaces
         self.seen = (*seen.shape,), NUMPY[seen.dtype]
         self.acts = (rows, *acts.shape), NUMPY[acts.dtype]
-        self.allowed = Actions(acts)
+        self.allowed = Actions(acts, task.position.first)
         self._rows = rows
 
     def check_actions(self, made: Any) -> Array:
@@ -100,13 +100,22 @@ class _Faulty(Protocol):
     def seeds(self) -> Sequence[int] | None: ...
 
 
-def environment_error(stepping: _Faulty, error: Exception, when: str) -> EnvError:
-    """Return an error with the failed environment, its seed and the time of the failure."""
+def environment_error(
+    stepping: _Faulty, error: Exception, when: str, first_env: int = 0
+) -> EnvError:
+    """Return an error with the failed environment, its seed and the time of the failure.
+
+    Args:
+        stepping: the environments.
+        error: the error of one of them.
+        when: the time of the failure.
+        first_env: number of the first environment among those of all workers.
+    """
     which, said = stepping.at_fault(error)
-    seeds = stepping.seeds
-    name = f"environment {which[0]}" if len(which) == 1 else f"one of {len(which)} environments"
-    if len(which) > 1 and which[0] != 0:
-        name += f", {which[0]} to {which[-1]},"
+    seeds, first = stepping.seeds, first_env + which[0]
+    name = f"environment {first}" if len(which) == 1 else f"one of {len(which)} environments"
+    if len(which) > 1 and first != 0:
+        name += f", {first} to {first_env + which[-1]},"
     if seeds is not None:
         known = ", ".join(str(seeds[k]) for k in which[:8])
         name += f" (seed {known}{', …' if len(which) > 8 else ''})"

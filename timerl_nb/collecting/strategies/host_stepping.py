@@ -149,6 +149,7 @@ class HostTurns:
         self._checks = HostChecks(task, task.envs)
         self._seen, self._acts = self._checks.seen, self._checks.acts
         self._allowed = self._checks.allowed
+        self._first = task.position.first  # number of the first environment
         self._known: Any = None  # shape and type of the last checked actions
         self._act = task.acting.on_host(seed, self._stepping.space)
         self._mask_argument = task.acting.mask_argument
@@ -342,11 +343,13 @@ class HostTurns:
         """Return an error with the failed environment, its seed and step."""
         if action is not None:
             try:
-                check_numbers({"action": action[None]}, t)
+                check_numbers({"action": action[None]}, t, self._first)
             except ExecutionError as nan:
                 return nan
         when = "in its reset" if action is None else f"at step {t} of the batch"
-        return environment_error(self._stepping, error, f"{when}, after {done + t} steps of each")
+        return environment_error(
+            self._stepping, error, f"{when}, after {done + t} steps of each", self._first
+        )
 
     def _batch(
         self, part: _BatchInProgress, before: _Carried, version: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, wraps
 from typing import Any, cast
@@ -136,6 +136,20 @@ def capture_jax_settings() -> Callable[[], AbstractContextManager[object]]:
             yield
 
     return restore_settings
+
+
+def jax_settings() -> dict[str, Any]:
+    """Return the settings of JAX with an influence on results, for `set_jax_settings` in another process."""
+    return {name: getattr(jax.config, name) for name in _SETTINGS}
+
+
+def set_jax_settings(settings: Mapping[str, Any]) -> None:
+    """Apply the settings of another process to this one."""
+    for name, value in settings.items():
+        jax.config.update(name, value)
+
+
+_SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_threefry_partitionable")
 
 
 @cache

@@ -32,11 +32,13 @@ def without_rule(pdg: Pdg, wanted: Sequence[Read]) -> str | None:
 
 def by_rows(
     pdg: Pdg, wanted: Sequence[Read], rows: Mapping[str, int], weights: Mapping[str, int]
-) -> Callable[[Weights, Weights, int, int], tuple[JaxArray, ...]]:
+) -> Callable[..., tuple[JaxArray, ...]]:
     """Compile a graph to a function of many rows.
 
     It takes weights by name, arrays of rows by name, a seed and the number of rows. Rows are padded
     to a power of two, so few sizes are compiled. The random bits of row k do not depend on other rows.
+    An optional argument `position`, a pair of the first row and the number of all rows, gives some
+    rows the random bits that they have among all.
 
     Args:
         pdg: The graph.
@@ -60,23 +62,42 @@ def by_rows(
             done[op.id] = rules.compute(scope, op, args, shapes)
         return tuple(done[read.source] for read in wanted)
 
-    @partial(jax.jit, static_argnums=4)
+    @partial(jax.jit, static_argnums=(4, 5))
     @backend.as_jax_promotes
     def evaluate_rows(
-        values: Weights, xs: Weights, high: JaxArray, low: JaxArray, count: int
+        values: Weights,
+        xs: Weights,
+        high: JaxArray,
+        low: JaxArray,
+        count: int,
+        position: tuple[int, int],
     ) -> tuple[JaxArray, ...]:
-        key = key_of(jnp.concatenate([high, low]))
-        words = jax.random.bits(key, (count, 2), jnp.uint32)
+        key, (first, total) = key_of(jnp.concatenate([high, low])), position
+        words = jax.random.bits(key, (_power_of_two(total), 2), jnp.uint32)
+        if first + count > len(words):  # rows of padding
+            words = jnp.concatenate([words, words])
+        words = words[first : first + count]
         return jax.vmap(evaluate_row, in_axes=(None, 0, 0))(values, xs, words)
 
-    def call(values: Weights, xs: Weights, seed: int, count: int) -> tuple[JaxArray, ...]:
-        full = 1 << max(count - 1, 0).bit_length()
+    def call(
+        values: Weights,
+        xs: Weights,
+        seed: int,
+        count: int,
+        position: tuple[int, int] | None = None,
+    ) -> tuple[JaxArray, ...]:
+        full = _power_of_two(count)
         filled = {name: _pad_rows(xs[name], full) for name in own}
         given = {name: values[name] for name in shared}
-        made = evaluate_rows(given, filled, *backend.seed_words(seed), full)
+        words = backend.seed_words(seed)
+        made = evaluate_rows(given, filled, *words, full, position or (0, full))
         return made if full == count else tuple(x[:count] for x in made)
 
     return call
+
+
+def _power_of_two(count: int) -> int:
+    return 1 << max(count - 1, 0).bit_length()
 
 
 def _pad_rows(x: Any, count: int) -> Any:
@@ -89,25 +110,32 @@ def _pad_rows(x: Any, count: int) -> Any:
 
 def by_keys(
     function: Callable[[Weights, Any, Any], dict[str, Any]],
-) -> Callable[[int], Callable[[Weights, Any, int], dict[str, JaxArray]]]:
+) -> Callable[..., Callable[[Weights, Any, int], dict[str, JaxArray]]]:
     """Map a function of weights, a row and a key over rows, with a different key for each row.
 
     A row is an array or a tree of arrays.
 
     Returns a function of a seed, which returns a function of weights, rows and the number of the call.
-    The keys depend only on the seed and this number. One compilation serves all seeds.
+    The keys depend only on the seed and this number. One compilation serves all seeds. An optional
+    second argument, a pair of the first row and the number of all rows, gives some rows the keys that
+    they have among all.
     """
 
-    @jax.jit
+    @partial(jax.jit, static_argnums=4)
     @backend.as_jax_promotes
-    def rows(values: Weights, x: Any, key: JaxArray, call: JaxArray) -> dict[str, JaxArray]:
+    def rows(
+        values: Weights, x: Any, key: JaxArray, call: JaxArray, position: tuple[int, int] | None
+    ) -> dict[str, JaxArray]:
         count = jax.tree_util.tree_leaves(x)[0].shape[0]
-        keys = jax.random.split(jax.random.fold_in(key, call), count)
+        first, total = position or (0, count)
+        keys = jax.random.split(jax.random.fold_in(key, call), total)[first : first + count]
         return jax.vmap(function, in_axes=(None, 0, 0))(values, x, keys)
 
-    def seeded(seed: int) -> Callable[[Weights, Any, int], dict[str, JaxArray]]:
+    def seeded(
+        seed: int, position: tuple[int, int] | None = None
+    ) -> Callable[[Weights, Any, int], dict[str, JaxArray]]:
         key = key_of(jnp.concatenate(backend.seed_words(seed)))
-        return lambda values, x, number: rows(values, x, key, np.uint32(number % 2**32))
+        return lambda values, x, number: rows(values, x, key, np.uint32(number % 2**32), position)
 
     return seeded
 

@@ -1,0 +1,1 @@
+"""Collection by actors of Ray: the connection, the actors' code, and batches joined from their parts."""

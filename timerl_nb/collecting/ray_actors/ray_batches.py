@@ -1,0 +1,433 @@
+"""Batches joined from the parts of Ray actors, each with a group of the environments."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Final
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import (
+    EnvError,
+    ExecutionError,
+    MissingPartError,
+    OptionError,
+    ShapeError,
+    TimeRLError,
+    user_origin,
+    warn,
+)
+from timerl_nb.base.ray_session import RaySession
+from timerl_nb.base.text_formatting import format_count
+from timerl_nb.collecting.batch import Batch, Ended, Restart
+from timerl_nb.collecting.batch import Final as Ends
+from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.policies.collecting_policy import Shard
+from timerl_nb.collecting.ray_actors import ray_actor
+from timerl_nb.collecting.ray_actors.ray_actor import GroupActor, versions
+from timerl_nb.collecting.strategies.host_stepping import memory
+from timerl_nb.collecting.strategy import APART, Counts, Weights
+from timerl_nb.rl.exported_policy import Episodes
+from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
+
+_DEATHS: Final = 3  # deaths of a worker in a row, without a batch in between
+_PATIENCE: Final = 120.0  # seconds until a worker must have started
+_POLL: Final = 1.0  # seconds between two checks of Ray and of starting workers
+_CLOSING: Final = 5.0  # seconds for closing environments
+_LARGE: Final = ("arrays", "extras", "states")
+
+
+@dataclass(eq=False)
+class _Worker:
+    """An actor and its environments.
+
+    Attributes:
+        shard, envs: position and number of the environments.
+        actor: Ray's handle.
+        opening: reference of the answer to `open`; None after a successful answer.
+        since: time of its creation, in seconds.
+        restarts: number of earlier actors of this group.
+        deaths: number of deaths since the last received part.
+    """
+
+    shard: Shard
+    envs: int
+    actor: Any = None
+    opening: Any = None
+    since: float = 0.0
+    restarts: int = 0
+    deaths: int = 0
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.shard.first, self.shard.first + self.envs)
+
+    def __str__(self) -> str:
+        first, last = self.shard.first, self.shard.first + self.envs - 1
+        return f"environment {first}" if first == last else f"environments {first} to {last}"
+
+
+@dataclass(eq=False)
+class _BatchInProgress:
+    """A batch whose parts arrive one after the other; after an interrupt, it is completed.
+
+    Attributes:
+        number: number of the batch.
+        weights, version: reference of the weights, and their version.
+        requests: reference of the requested part, by worker.
+        received: parts without their large arrays, by worker.
+        arrays, extras, states: arrays of all environments, by name.
+        copies: number of copied arrays.
+        whole: the complete batch.
+    """
+
+    number: int
+    weights: Any
+    version: int
+    requests: dict[_Worker, Any] = field(default_factory=dict)
+    received: dict[_Worker, Mapping[str, Any]] = field(default_factory=dict)
+    arrays: dict[str, Any] = field(default_factory=dict)
+    extras: dict[str, Array] = field(default_factory=dict)
+    states: dict[str, Array] = field(default_factory=dict)
+    copies: int = 0
+    whole: Batch | None = None
+
+
+class RayTurns:
+    """Open environments in actors of Ray; see `Source`.
+
+    At most one part is requested from each actor, so a slow reader bounds the memory.
+
+    Args:
+        task: the task.
+        payload: pickled policy and environment.
+        seed: seed of all random numbers.
+
+    Raises:
+        ExecutionError: Ray or a worker does not start.
+        MissingPartError: a package is missing, here or on the machine of a worker.
+        OptionError: the cluster has fewer CPUs than requested workers.
+    """
+
+    is_lost = False  # an interrupt never reaches the actors
+
+    def __init__(self, task: Task, payload: Mapping[str, bytes], seed: int) -> None:
+        self._task, self._seed = task, seed
+        self._session = RaySession.open("a collector")
+        self._ray: Any = self._session.ray
+        self._actor_class: Any = self._ray.remote(
+            num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
+        )(GroupActor)
+        self._workers: list[_Worker] = []
+        self._restarts: list[Restart] = []
+        self._part: _BatchInProgress | None = None
+        self._number = 0  # of received batches
+        self._sent: tuple[Any, Any] = None, None  # weights of the last request, and their reference
+        self.counts = Counts(0, None, 0)
+        self.speed: float | None = None
+        try:
+            self._payload = self._stored(payload, "the policy and the environment")
+            self._workers = [*_split(task.envs, self._worker_count())]
+            for worker in self._workers:
+                self._start(worker)
+            while any(worker.opening is not None for worker in self._workers):
+                self._receive_one(None)
+        except BaseException:
+            self.close()
+            raise
+
+    def _worker_count(self) -> int:
+        """Return the number of workers.
+
+        Raises:
+            OptionError: there are too few CPUs.
+        """
+        cpus, wanted = self._session.cpus, self._task.workers
+        if wanted is None:
+            return min(self._task.envs, max(1, cpus))
+        if wanted > cpus:
+            raise OptionError(
+                f"workers={wanted}, but the Ray cluster has {format_count(cpus, 'CPU')}, and each worker needs one.",
+                hint=f"pass workers={max(1, cpus)}, or add machines: ray start --address=….",
+            )
+        return wanted
+
+    def _stored(self, x: Any, what: str) -> Any:
+        """Return the reference of a value in Ray's object store."""
+        try:
+            return self._ray.put(x)
+        except Exception as error:
+            raise self._explained(error, f"{what} cannot be stored") from error
+
+    def _start(self, worker: _Worker) -> None:
+        """Create the actor of a worker, without waiting for it."""
+        ray, seed = self._ray, (self._seed + worker.restarts * APART) % 2**64
+        with _by_value(ray):
+            worker.actor, worker.since = self._actor_class.remote(), monotonic()
+        about = versions(), backend.jax_settings(), [self._payload]
+        worker.opening = worker.actor.open.remote(*about, tuple(worker.shard), worker.envs, seed)
+
+    def next(self, weights: Weights, version: int = 0) -> Batch:
+        self._session.check_alive()
+        if self._part is None:
+            self._part = _BatchInProgress(self._number, self._broadcast(weights), version)
+        part = self._part
+        if part.whole is None:
+            for worker in self._workers:
+                if worker not in part.requests:
+                    self._request(worker, part)
+            while len(part.received) < len(self._workers):
+                self._receive_one(part)
+            self.counts = Counts(len(self._workers), None, part.copies)
+            self.speed = _joint_speed(part, self._task.steps)
+            part.whole = self._joined(part)
+        return part.whole
+
+    def handed_out(self) -> None:
+        if self._part is not None and self._part.whole is not None:
+            self._number += 1
+            self._part = None
+            self._restarts.clear()
+
+    def _broadcast(self, weights: Weights) -> Any:
+        """Return the reference of weights, which are stored once."""
+        if self._sent[0] is not weights:
+            arrays = {
+                n: x.cpu() if hasattr(x, "cpu") else np.asarray(x) for n, x in weights.items()
+            }
+            self._sent = weights, self._stored(arrays, "the weights")
+        return self._sent[1]
+
+    def _request(self, worker: _Worker, part: _BatchInProgress) -> None:
+        ask = worker.actor.collect
+        part.requests[worker] = ask.remote(part.number, [part.weights], part.version)
+
+    def _receive_one(self, part: _BatchInProgress | None) -> None:
+        """Receive the next answer of any worker."""
+        going = {w.opening: w for w in self._workers if w.opening is not None}
+        if part is not None:
+            open_ones = [w for w in self._workers if w.opening is None and w not in part.received]
+            going |= {part.requests[w]: w for w in open_ones}
+        self._session.check_alive()  # after a shutdown, a call would start another instance
+        try:
+            ready, _ = self._ray.wait([*going], num_returns=1, timeout=_POLL)
+        except (Exception, SystemExit) as error:
+            raise self._explained(error, "waiting for the workers failed") from error
+        self._check_starts()
+        for ref in ready:
+            worker = going[ref]
+            try:
+                answer = self._ray.get(ref)
+            except (self._ray.exceptions.RayError, SystemExit) as error:
+                self._replace(worker, part, error)
+                continue
+            for text in answer["warnings"]:
+                warn(text)
+            if "error" in answer:
+                raise self._error_of(worker, answer)
+            if ref == worker.opening:
+                self._check_versions(worker, answer)
+                worker.opening = None
+            elif part is not None:
+                self._copy(worker, part, answer["value"])
+
+    def _check_starts(self) -> None:
+        late = [w for w in self._workers if w.opening is not None]
+        late = [w for w in late if monotonic() - w.since > _PATIENCE]
+        if late:
+            self._session.check_alive()
+            session, many = self._session, len(self._workers)
+            raise ExecutionError(
+                f"{len(late)} of {format_count(many, 'worker')} did not start within {_PATIENCE:.0f} s: "
+                f"the Ray cluster has {format_count(session.cpus, 'CPU')}, {session.free_cpus} of them free.",
+                hint="end other jobs of the cluster, add machines, or pass fewer workers.",
+            )
+
+    def _replace(
+        self, worker: _Worker, part: _BatchInProgress | None, error: BaseException
+    ) -> None:
+        """Replace a dead worker, whose environments begin again with other seeds.
+
+        Raises:
+            EnvError: it died several times in a row.
+            ExecutionError: Ray was shut down, or failed for another reason.
+        """
+        ray = self._ray
+        self._session.check_alive(error)
+        dead = ("RayActorError", "ObjectLostError", "NodeDiedError", "WorkerCrashedError")
+        dead = (*dead, "OutOfMemoryError", "ObjectFetchTimedOutError")
+        if not isinstance(error, tuple(getattr(ray.exceptions, n) for n in dead)):
+            raise self._explained(error, f"the worker of {worker} failed") from error
+        worker.deaths += 1
+        reason = " ".join(str(error).split())[:300]
+        if worker.deaths >= _DEATHS:
+            raise EnvError(
+                f"the worker of {worker} died {_DEATHS} times in a row: {reason}",
+                hint="an environment may end its process, or the machine has too little memory. "
+                "how='loop' runs the environments in this process.",
+            ) from error
+        is_asked = part is not None and worker in part.requests
+        lost = worker.envs * self._task.steps if is_asked else 0
+        numbers = range(worker.rows.start, worker.rows.stop)
+        self._restarts.append(Restart(numbers, lost, reason))
+        warn(
+            f"the worker of {worker} died and is replaced; its environments begin new episodes.",
+            hint="see batch.restarts for the lost steps and the reason.",
+        )
+        with suppress(Exception):
+            ray.kill(worker.actor)
+        worker.restarts += 1
+        self._start(worker)
+        if part is not None:
+            self._request(worker, part)
+
+    def _explained(self, error: BaseException, what: str) -> TimeRLError:
+        """Return an error of Ray as one of this package."""
+        self._session.check_alive(error)
+        known = self._ray.exceptions
+        said = f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        causes = (error, getattr(error, "cause", None))
+        if any(isinstance(e, known.ObjectStoreFullError | known.OutOfDiskError) for e in causes):
+            return ExecutionError(
+                said,
+                hint="collect fewer steps or environments per batch, or start Ray with a larger "
+                "object_store_memory and disk space for its folder.",
+            )
+        return ExecutionError(said, hint="see the logs of Ray in /tmp/ray/session_latest/logs.")
+
+    def _error_of(self, worker: _Worker, answer: Mapping[str, Any]) -> BaseException:
+        """Return the error of an actor."""
+        found, node = answer["error"], answer["node"]
+        if isinstance(found, dict):
+            name = found["missing"]
+            return MissingPartError(
+                f"the worker of {worker} on {node} cannot import {name}: {found['said']}.",
+                hint=f"install the package on every machine, or pass it to Ray before trl.collect: "
+                f"ray.init(runtime_env={{'pip': ['{name.partition('.')[0]}']}}).",
+            )
+        if isinstance(found, bytes):
+            try:
+                error = pickle.loads(found)
+            except Exception:  # its class is unknown here
+                found = answer["trace"].strip().rpartition("\n")[2]
+            else:
+                if isinstance(error, TimeRLError):
+                    error.origin = user_origin()
+                error.add_note(f"In the Ray worker of {worker} on {node}:\n{answer['trace']}")
+                return error
+        return ExecutionError(
+            f"the worker of {worker} on {node} failed: {found}.",
+            hint="how='loop' runs the environments in this process, which shows the whole traceback.",
+        )
+
+    def _check_versions(self, worker: _Worker, answer: Mapping[str, Any]) -> None:
+        here, there = versions(), answer["value"]
+        if there:
+            found = ", ".join(f"{name} {x} instead of {here[name]}" for name, x in there.items())
+            raise ExecutionError(
+                f"the worker of {worker} on {answer['node']} has {found}.",
+                hint="install equal versions of Python and timerl-nb on all machines.",
+            )
+
+    def _copy(self, worker: _Worker, part: _BatchInProgress, piece: Mapping[str, Any]) -> None:
+        """Copy the arrays of a part from the object store into the memory of the batch."""
+        for name in _LARGE:
+            into: dict[str, Array] = getattr(part, name)
+            for key, x in piece[name].items():
+                self._copy_rows(into, key, x, worker, axis=0 if key.startswith("last_") else 1)
+        part.copies += sum(len(piece[name]) for name in _LARGE)
+        part.received[worker] = {
+            "final": {name: np.array(x) for name, x in piece["final"].items()},
+            "episodes": tuple(np.array(x) for x in piece["episodes"]),
+            "count": piece["count"],
+            "speed": piece["speed"],
+        }
+        part.requests[worker] = None  # releases the object
+        worker.deaths = 0
+
+    def _copy_rows(
+        self, into: dict[str, Array], name: str, x: Array, worker: _Worker, axis: int
+    ) -> None:
+        shape = (*x.shape[:axis], self._task.envs, *x.shape[axis + 1 :])
+        if name not in into:
+            into[name] = memory(shape, x.dtype)
+        whole = into[name]
+        if whole.shape != shape or whole.dtype != x.dtype:
+            raise ShapeError(
+                f"the policy's {name} is {x.dtype}{list(x.shape)} for {worker}, but "
+                f"{whole.dtype}{list(whole.shape)} for all environments.",
+                hint="return equal shapes and element types for all observations.",
+            )
+        whole[(slice(None),) * axis + (worker.rows,)] = x
+
+    def _joined(self, part: _BatchInProgress) -> Batch:
+        """Return the batch of all parts."""
+        pieces = [(worker, part.received[worker]) for worker in self._workers]
+        finals = [
+            piece["final"] | {"env": piece["final"]["env"] + w.rows.start} for w, piece in pieces
+        ]
+        merged = {name: np.concatenate([f[name] for f in finals]) for name in finals[0]}
+        order = np.lexsort((merged["env"], merged["step"]))
+        results = [
+            np.concatenate(x)[order] for x in zip(*(p["episodes"] for _, p in pieces), strict=True)
+        ]
+        ended = Ended.from_results(
+            final=Ends(**{name: x[order] for name, x in merged.items()}),
+            episodes=Episodes(*results),
+            count=sum(piece["count"] for _, piece in pieces),
+            restarts=tuple(self._restarts),
+        )
+        states = self._task.acting.tree_of(part.states) if part.states else {}
+        more = {"extras": part.extras, "states": states, "policy_version": part.version}
+        return Batch(**part.arrays, **more, _ended=ended)
+
+    def close(self) -> None:
+        """Close the environments and end all actors."""
+        ray, part = self._ray, self._part
+        if self._session.is_alive:
+            busy = set[_Worker]()
+            if part is not None:
+                busy = {w for w in part.requests if w not in part.received}
+            idle = [w for w in self._workers if w not in busy and w.actor and w.opening is None]
+            with suppress(Exception):
+                ray.wait(
+                    [w.actor.close.remote() for w in idle], num_returns=len(idle), timeout=_CLOSING
+                )
+            for worker in self._workers:
+                if worker.actor is not None:
+                    with suppress(Exception):
+                        ray.kill(worker.actor)
+        self._workers, self._part, self._sent = [], None, (None, None)
+        self._session.close()
+
+
+def _split(envs: int, count: int) -> Iterator[_Worker]:
+    """Yield workers with nearly equal numbers of environments."""
+    ends = [envs * k // count for k in range(count + 1)]
+    for first, last in zip(ends[:-1], ends[1:], strict=True):
+        yield _Worker(Shard(first, envs), last - first)
+
+
+def _joint_speed(part: _BatchInProgress, steps: int) -> float | None:
+    """Return the steps per second of all workers together, without compilation and transfers."""
+    speeds: Sequence[float | None] = [piece["speed"] for piece in part.received.values()]
+    if any(x is None for x in speeds):
+        return None
+    slowest = max(w.envs * steps / (piece["speed"] or 1.0) for w, piece in part.received.items())
+    return sum(w.envs for w in part.received) * steps / slowest
+
+
+@contextmanager
+def _by_value(ray: Any) -> Iterator[None]:
+    """Pickle the actor's module by value inside of this context."""
+    ray.cloudpickle.register_pickle_by_value(ray_actor)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # another thread has done it
+            ray.cloudpickle.unregister_pickle_by_value(ray_actor)
