@@ -1,11 +1,11 @@
 """Replay buffers, and training concurrent with acting:
 
-`python -m benchmarks replay [buffers trees protocol moves learning actor-critics]`.
+`python -m benchmarks replay [buffers trees protocol moves learning actor-critics ray]`.
 """
 
 from __future__ import annotations
 
-from benchmarks.replay import actor_critics, buffers, learning, moves, protocol, trees
+from benchmarks.replay import actor_critics, buffers, learning, moves, protocol, ray_training, trees
 
 PARTS = {
     "buffers": buffers.main,
@@ -14,6 +14,7 @@ PARTS = {
     "moves": moves.main,
     "learning": learning.main,
     "actor-critics": actor_critics.main,
+    "ray": ray_training.main,
 }
 
 

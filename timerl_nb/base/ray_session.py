@@ -5,6 +5,7 @@ A Ray that the user has initialised stays. A Ray that this module has started en
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections import Counter
@@ -24,6 +25,7 @@ _LONGEST: Final = 300  # characters of Ray's texts in a message
 
 _LOCK = RLock()
 _STARTED: Counter[tuple[str, str]] = Counter()  # users of each instance that was started here
+_ENDED: set[tuple[str, str]] = set()  # instances that another thread shuts down
 
 
 def why_no_ray() -> str | None:
@@ -96,6 +98,8 @@ class RaySession:
     @property
     def is_alive(self) -> bool:
         """Whether this Ray instance is still initialised."""
+        if self.identity in _ENDED:
+            return False
         try:
             return self.ray.is_initialized() and _identity_of(self.ray) == self.identity
         except Exception:  # it is shut down meanwhile
@@ -104,17 +108,19 @@ class RaySession:
     def check_alive(self, cause: BaseException | None = None) -> None:
         """Check that this Ray instance is still initialised. Call this first: functions of Ray start another one.
 
+        Args:
+            cause: an error of Ray. It raises SystemExit if another thread shuts it down.
+
         Raises:
             ExecutionError: Ray was shut down.
         """
+        if isinstance(cause, SystemExit):
+            _ENDED.add(self.identity)
         if not self.is_alive:
-            raise self._was_shut_down() from cause
-
-    def _was_shut_down(self) -> ExecutionError:
-        return ExecutionError(
-            f"Ray was shut down while {self.user} used it.",
-            hint=f"call ray.shutdown() after the end of {self.user}.",
-        )
+            raise ExecutionError(
+                f"Ray was shut down while {self.user} used it.",
+                hint=f"call ray.shutdown() after the end of {self.user}.",
+            ) from cause
 
     @property
     def cpus(self) -> int:
@@ -148,8 +154,10 @@ class RaySession:
         """
         if isinstance(error, TimeRLError):
             return error
-        if isinstance(error, SystemExit) or not self.is_alive:  # Ray exits threads that wait for it
-            return self._was_shut_down()
+        try:
+            self.check_alive(error)
+        except ExecutionError as found:
+            return found
         missing = re.search(r"No module named '?([\w.]+)", str(error))
         if missing:
             return missing_on_worker(missing[1])
@@ -213,7 +221,14 @@ def _start(ray: Any, user: str) -> None:
             # Ray's forked processes execute another program immediately, so forking with threads is safe
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)  # about later versions of Ray
-            ray.init(log_to_driver=False, configure_logging=False, include_dashboard=False)
+            quiet = {"log_to_driver": False, "configure_logging": False}
+            if os.environ.get("RAY_ADDRESS"):
+                ray.init(**quiet)
+                return
+            # without an address, Ray would also try the last cluster of this machine, which may have ended; its default
+            # niceness of 15 stops workers almost entirely on a loaded machine
+            same = {"worker_niceness": 0}
+            ray.init("local", include_dashboard=False, _system_config=same, **quiet)
     except Exception as error:
         with suppress(Exception):
             ray.shutdown()

@@ -28,9 +28,9 @@ from timerl_nb.replay.storage.ring_rows import Field
 from timerl_nb.replay.training.actor_threads import Actors
 from timerl_nb.replay.training.algorithm import Algorithm, check_algorithm
 from timerl_nb.replay.training.environment_group import ActedSteps, Death, Group
+from timerl_nb.replay.training.environment_openers import opener
 from timerl_nb.replay.training.learner_thread import Learner
 from timerl_nb.replay.training.thread_allocation import Allocation, threads_called
-from timerl_nb.replay.training.training_run import opener
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.jax_backend import graph_function as graph
 from timerl_nb.runtime.jax_backend.arrays_and_devices import capture_jax_settings

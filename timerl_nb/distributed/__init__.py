@@ -4,7 +4,10 @@ All processes run the same script. After `initialize()`, programs compiled with 
 divided among the devices of all processes.
 """
 
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.distributed.process_start import Processes, initialize, shutdown
 from timerl_nb.distributed.ray_processes import run_on_ray
 
 __all__ = ["Processes", "initialize", "run_on_ray", "shutdown"]
+
+__getattr__, __dir__ = _module_names("trl.distributed", lambda: __all__)

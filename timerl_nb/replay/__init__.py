@@ -4,6 +4,7 @@ Source: PEARL.
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
+from timerl_nb.replay.distributed.process_losses import ProcessLoss
 from timerl_nb.replay.prioritization.priorities import Proportional
 from timerl_nb.replay.prioritization.sum_tree import SumTree
 from timerl_nb.replay.storage.hindsight import Hindsight
@@ -40,6 +41,7 @@ __all__ = [
     "Latencies",
     "LinearSchedule",
     "Move",
+    "ProcessLoss",
     "Proportional",
     "Replay",
     "Sac",

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from timerl_nb.base import ray_session
 from timerl_nb.base.errors import ExecutionError, MissingPartError, OptionError, ShapeError
-from timerl_nb.collecting.ray_actors import ray_batches, ray_session
+from timerl_nb.base.ray_session import OLDEST, RaySession, import_ray, why_no_ray
+from timerl_nb.collecting.ray_actors import ray_batches
 from timerl_nb.collecting.ray_actors.ray_batches import RayTurns, _split
-from timerl_nb.collecting.ray_actors.ray_session import OLDEST, RaySession, import_ray, why_no_ray
 
 ENV = "gym.CartPole-v1"
 
@@ -29,12 +30,12 @@ def test_without_ray_the_strategy_does_not_apply(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(OptionError, match="Ray is not installed") as caught:
         collect(how="ray")
-    assert "pip install 'timerl-nb[ray]'" in caught.value.what
+    assert 'pip install "timerl-nb[ray]"' in caught.value.what
     with pytest.raises(MissingPartError, match="Ray cannot be imported") as missing:
         import_ray()
-    assert "pip install 'timerl-nb[ray]'" in missing.value.hint
+    assert 'pip install "timerl-nb[ray]"' in missing.value.hint
     row = collect(cluster="ray", how="any").ways["ray"]
-    assert row.why_not == "Ray is not installed: pip install 'timerl-nb[ray]'"
+    assert row.why_not == 'Ray is not installed: pip install "timerl-nb[ray]"'
 
 
 def test_an_old_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +51,7 @@ def test_an_old_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_session, "version", lambda _: "2.9.3")
     with pytest.raises(OptionError, match=r"Ray 2\.9\.3 is older than 2\.60") as caught:
         collect(how="ray")
-    assert "pip install -U 'timerl-nb[ray]'" in caught.value.what
+    assert 'pip install -U "timerl-nb[ray]"' in caught.value.what
 
     def unknown(_: str) -> str:
         raise importlib.metadata.PackageNotFoundError
@@ -113,19 +114,19 @@ def test_groups_have_nearly_equal_sizes(envs: int, count: int) -> None:
 def fake_ray(**more: Any) -> Any:
     context = SimpleNamespace(get_session_name=lambda: "s", get_job_id=lambda: "1")
     found = {"is_initialized": lambda: True, "get_runtime_context": lambda: context, **more}
-    return SimpleNamespace(**found)
+    return SimpleNamespace(__spec__=object(), **found)
 
 
 def test_ray_of_the_user_is_not_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = list[str]()
     ray = fake_ray(init=lambda *_, **__: calls.append("init"), shutdown=lambda: calls.append("end"))
     monkeypatch.setitem(sys.modules, "ray", ray)
-    RaySession.open().close()
+    RaySession.open("a test").close()
     assert calls == []
     here = [False]
     ray.is_initialized = lambda: here[0]
     ray.init = lambda *_, **__: calls.append("init") or here.__setitem__(0, True)
-    one, other = RaySession.open(), RaySession.open()
+    one, other = RaySession.open("a test"), RaySession.open("a test")
     one.close()
     assert calls == ["init"]
     other.close()
@@ -139,7 +140,7 @@ def test_a_ray_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) 
     ray = fake_ray(is_initialized=lambda: False, init=fails, shutdown=lambda: None)
     monkeypatch.setitem(sys.modules, "ray", ray)
     with pytest.raises(ExecutionError, match="Ray does not start: ConnectionError") as caught:
-        RaySession.open()
+        RaySession.open("a test")
     assert "RAY_ADDRESS" in caught.value.hint
 
 

@@ -31,6 +31,7 @@ PUBLIC = (
         "show",
         "streams",
         "tune",
+        "distributed",
     ),
 )
 

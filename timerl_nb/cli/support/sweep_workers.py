@@ -126,7 +126,7 @@ class Ray:
         options: Mapping[str, Any] = (
             {"address": self._address}
             if self._address
-            else {"num_cpus": self._count, "include_dashboard": False}
+            else {"address": "local", "num_cpus": self._count, "include_dashboard": False}
         )
         with warnings.catch_warnings():
             # Ray's forked processes execute another program immediately, so forking with threads is safe

@@ -22,6 +22,7 @@ from timerl_nb.base.errors import (
     user_origin,
     warn,
 )
+from timerl_nb.base.ray_session import RaySession
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.batch import Batch, Ended, Restart
 from timerl_nb.collecting.batch import Final as Ends
@@ -29,7 +30,6 @@ from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.policies.collecting_policy import Shard
 from timerl_nb.collecting.ray_actors import ray_actor
 from timerl_nb.collecting.ray_actors.ray_actor import GroupActor, versions
-from timerl_nb.collecting.ray_actors.ray_session import RaySession
 from timerl_nb.collecting.strategies.host_stepping import memory
 from timerl_nb.collecting.strategy import APART, Counts, Weights
 from timerl_nb.rl.exported_policy import Episodes
@@ -118,7 +118,7 @@ class RayTurns:
 
     def __init__(self, task: Task, payload: Mapping[str, bytes], seed: int) -> None:
         self._task, self._seed = task, seed
-        self._session = RaySession.open()
+        self._session = RaySession.open("a collector")
         self._ray: Any = self._session.ray
         self._actor_class: Any = self._ray.remote(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"

@@ -43,7 +43,7 @@ class Threads(HostWay):
     def make_asynchronous(self, task: Task, seed: int) -> AsynchronousStepping:
         env = _environment(task)
         assert env is not None and task.ready is not None
-        return AsynchronousPool(env, task.envs, seed, ready=task.ready)
+        return AsynchronousPool(env, task.envs, seed, task.position, task.ready)
 
 
 def _environment(task: Task) -> PoolEnvironment | None:
@@ -67,11 +67,10 @@ class PoolStepping:
         env: PoolEnvironment,
         many: int,
         seed: int,
-        position: Shard | None = None,
+        position: Shard,
         ready: int | None = None,
     ) -> None:
-        offset, total = position or (0, many)
-        first = distinct_seeds(seed, 1)[0] % (_WORD - total) + offset
+        first = distinct_seeds(seed, 1)[0] % (_WORD - position.total) + position.first
         self.seeds: Sequence[int] = range(first, first + many)
         self.space, self._conversions = env.space, env.conversions
         self._pool: Any = env.pool(many, first, cores(), ready)

@@ -100,21 +100,22 @@ class _Faulty(Protocol):
     def seeds(self) -> Sequence[int] | None: ...
 
 
-def environment_error(stepping: _Faulty, error: Exception, when: str, first: int = 0) -> EnvError:
+def environment_error(
+    stepping: _Faulty, error: Exception, when: str, first_env: int = 0
+) -> EnvError:
     """Return an error with the failed environment, its seed and the time of the failure.
 
     Args:
         stepping: the environments.
-        error: their error.
-        when: time of the failure.
-        first: number of the first environment.
+        error: the error of one of them.
+        when: the time of the failure.
+        first_env: number of the first environment among those of all workers.
     """
     which, said = stepping.at_fault(error)
-    seeds = stepping.seeds
-    begin = first + which[0]
-    name = f"environment {begin}" if len(which) == 1 else f"one of {len(which)} environments"
-    if len(which) > 1 and begin != 0:
-        name += f", {begin} to {first + which[-1]},"
+    seeds, first = stepping.seeds, first_env + which[0]
+    name = f"environment {first}" if len(which) == 1 else f"one of {len(which)} environments"
+    if len(which) > 1 and first != 0:
+        name += f", {first} to {first_env + which[-1]},"
     if seeds is not None:
         known = ", ".join(str(seeds[k]) for k in which[:8])
         name += f" (seed {known}{', …' if len(which) > 8 else ''})"

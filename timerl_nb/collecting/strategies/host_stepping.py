@@ -146,10 +146,10 @@ class HostTurns:
         self._make, self._task, self._seed = make, task, seed
         self._stepping = make(seed)
         self._steps, self._envs = task.steps, task.envs
-        self._first = task.position.first  # number of the first environment
         self._checks = HostChecks(task, task.envs)
         self._seen, self._acts = self._checks.seen, self._checks.acts
         self._allowed = self._checks.allowed
+        self._first = task.position.first  # number of the first environment
         self._known: Any = None  # shape and type of the last checked actions
         self._act = task.acting.on_host(seed, self._stepping.space)
         self._mask_argument = task.acting.mask_argument

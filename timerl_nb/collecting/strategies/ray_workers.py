@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import Any
 
 from timerl_nb.base.errors import OptionError
+from timerl_nb.base.ray_session import import_ray, why_no_ray
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.ray_actors.ray_batches import RayTurns
-from timerl_nb.collecting.ray_actors.ray_session import import_ray, why_no_ray
 from timerl_nb.collecting.strategies.envpool_threads import Threads
 from timerl_nb.collecting.strategies.gymnasium_loop import Loop
 from timerl_nb.collecting.strategies.host_stepping import HostWay

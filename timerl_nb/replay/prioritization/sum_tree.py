@@ -216,6 +216,14 @@ class SumTree:
         """
         return self._descend(np.array(convert_array("shares", shares, _F64)) * self.total)
 
+    def entries_at_sums(self, targets: Array) -> Array:
+        """Return the entries at sums of priorities, i64[count].
+
+        Args:
+            targets: numbers from 0 to `total`, f64[count].
+        """
+        return self._descend(np.array(targets, np.float64))
+
     def _descend(self, targets: Array) -> Array:
         return self._engine.descend(self._sums, self.levels.starts, self.levels.shift, targets)
 

@@ -26,6 +26,7 @@ class Actor:
         insert: a function that writes entries into the buffer and copies them.
         stage: the number of entries per insertion.
         reduce: a function that returns what pickles the writer.
+        incomplete: a function that returns the number of steps in incomplete entries.
     """
 
     def __init__(
@@ -34,10 +35,17 @@ class Actor:
         insert: Callable[[Mapping[str, Array]], int],
         stage: int,
         reduce: Callable[[], tuple[Any, ...]],
+        incomplete: Callable[[], int] = lambda: 0,
     ) -> None:
         self._entries, self._insert, self._stage = entries, insert, stage
         self._reduce, self._process = reduce, os.getpid()
         self._staged: list[Entries] = []
+        self._incomplete = incomplete
+
+    @property
+    def incomplete_count(self) -> int:
+        """The number of steps in incomplete entries, such as n-step returns."""
+        return self._incomplete()
 
     @property
     def staged_count(self) -> int:

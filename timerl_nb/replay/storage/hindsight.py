@@ -120,6 +120,11 @@ class EpisodeAssembly:
         """The fields of an entry."""
         return dict(self._fields)
 
+    @property
+    def incomplete_count(self) -> int:
+        """The number of steps in incomplete episodes."""
+        return int(self._length.sum())
+
     def take_completed(self, rows: Mapping[str, Array]) -> list[dict[str, Array]]:
         """Add one step of each environment, and return the rows of the episodes that end.
 

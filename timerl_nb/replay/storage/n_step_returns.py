@@ -81,6 +81,11 @@ class Steps:
     def envs(self) -> int:
         return len(self._length)
 
+    @property
+    def incomplete_count(self) -> int:
+        """The number of steps in incomplete returns."""
+        return int(self._length.sum())
+
     def take_completed(self, rows: Mapping[str, Array]) -> list[dict[str, Array]]:
         """Add one step of each environment, and return the entries that it completes, in order.
 

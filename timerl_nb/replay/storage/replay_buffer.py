@@ -908,17 +908,25 @@ class Replay:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the buffer with its rows and the state of its random generator."""
-        arguments = {**self._arguments, "priority": self.priority}
-        if self._tree is not None:
-            arguments["fanout"] = self._tree.fanout
-            if self._tree.engine == "numpy":  # Numba may be missing on the machine that unpickles
-                arguments["engine"] = "numpy"
-        fields = {n: (f.shape, dtype_name(f.dtype)) for n, f in self._step_fields.items()}
-        return _restore_replay, (self.capacity, fields, arguments, self.state())
+        return _restore_replay, (self.capacity, *construction_of(self), self.state())
 
     def __repr__(self) -> str:
         how = "all alike" if self.priority is None else repr(self.priority)
         return f"Replay({len(self):,} of {self.capacity:,} rows: {', '.join(self.fields)}; {how})"
+
+
+def construction_of(buffer: Replay) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields and the options of an equal buffer without rows."""
+    arguments = {**buffer._arguments, "priority": buffer.priority}
+    if buffer._tree is not None:
+        arguments["fanout"] = buffer._tree.fanout
+        if buffer._tree.engine == "numpy":  # Numba may be missing on the machine that unpickles
+            arguments["engine"] = "numpy"
+    return _fields_as_given(buffer), arguments
+
+
+def _fields_as_given(buffer: Replay) -> dict[str, Any]:
+    return {n: (f.shape, dtype_name(f.dtype)) for n, f in buffer._step_fields.items()}
 
 
 def _make_writer(
@@ -938,12 +946,14 @@ def _make_writer(
     """
 
     def reduce() -> tuple[Any, ...]:
-        fields = {n: (f.shape, dtype_name(f.dtype)) for n, f in buffer._step_fields.items()}
         options = {n: buffer._arguments[n] for n in ("n_step", "gamma", "sequence", "hindsight")}
         empty = None if steps is None else steps.empty_copy()
-        return _connect_writer, (address(), fields, options, empty, stage)
+        return _connect_writer, (address(), _fields_as_given(buffer), options, empty, stage)
 
-    return Actor(lambda rows: buffer._entries(rows, steps), insert, stage, reduce)
+    def incomplete() -> int:
+        return 0 if steps is None else steps.incomplete_count
+
+    return Actor(lambda rows: buffer._entries(rows, steps), insert, stage, reduce, incomplete)
 
 
 def _connect_writer(

@@ -125,6 +125,11 @@ class SequenceAssembly:
         }
         return {**found, **{n: Field(length, FLAG.dtype) for n in _ADDED}}
 
+    @property
+    def incomplete_count(self) -> int:
+        """The number of steps that are in no complete sequence."""
+        return int(self._unseen.sum())
+
     def take_completed(self, rows: Mapping[str, Array]) -> list[dict[str, Array]]:
         """Add one step of each environment, and return the sequences that it completes.
 

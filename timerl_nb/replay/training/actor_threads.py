@@ -5,12 +5,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from timerl_nb.replay.training.bounded_channel import Channel, Closed
 from timerl_nb.replay.training.environment_group import ActedSteps, Death, Group
 
 Weights = tuple[int, Any]
+
+
+class ActorPool(Protocol):
+    """Actors of a run: threads of this process, or processes of a cluster. The methods are described in `Actors`."""
+
+    def resize(self, count: int) -> None: ...
+
+    def ask(self, number: int, weights: Weights | None = None) -> None: ...
+
+    def take(self) -> ActedSteps | Death: ...
+
+    def available(self, most: int) -> list[ActedSteps | Death]: ...
+
+    def close(self) -> None: ...
 
 
 class Actors:

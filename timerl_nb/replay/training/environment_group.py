@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,14 +27,18 @@ class ActedSteps:
         returns: the returns of the episodes that ended.
         version: the version of the weights.
         seconds: the duration of the block.
+        count: the number of entries.
+        incomplete: the number of steps in incomplete entries after the block.
     """
 
     group: int
-    entries: dict[str, Array]
+    entries: Mapping[str, Array]
     steps: int
     returns: Array
     version: int
     seconds: float
+    count: int
+    incomplete: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,24 @@ class Death:
 
     group: int
     error: BaseException
+
+
+class RestartableGroup(Protocol):
+    """Group of environments, in this process or in another one.
+
+    Attributes:
+        number: the number of the group.
+        life: the number of its restarts.
+    """
+
+    number: int
+    life: int
+
+    def begin_anew(self) -> None:
+        """Let the next block create new environments with another seed."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Group:
@@ -78,8 +100,10 @@ class Group:
         batch = self._envs.next(params).numpy()
         self._rows.stage(batch)
         entries, returns = self._rows.take_staged(), np.asarray(batch.episodes.returns)
+        count = len(next(iter(entries.values()), ()))
+        seconds, incomplete = perf_counter() - begun, self._rows.incomplete_count
         return ActedSteps(
-            self.number, entries, batch.count, returns, version, perf_counter() - begun
+            self.number, entries, batch.count, returns, version, seconds, count, incomplete
         )
 
     def begin_anew(self) -> None:

@@ -94,6 +94,11 @@ class KeptTraining(RunFolder):
             )
         return arrays, about
 
+    @property
+    def has_save(self) -> bool:
+        """Whether the folder has a saved state."""
+        return (self.path / _FILE).exists()
+
     def save(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
         """Replace the saved state atomically.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
@@ -22,13 +22,15 @@ from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
 from timerl_nb.execution.control.thread_lifecycle import Course
 from timerl_nb.execution.results.result_dataframe import Along
 from timerl_nb.execution.results.run_result import Result, RunMemory
+from timerl_nb.replay.distributed.process_losses import ProcessLoss
+from timerl_nb.replay.distributed.sharded_replay import ShardedReplay
 from timerl_nb.replay.storage.buffer_writer import concatenate_entries
 from timerl_nb.replay.storage.rate_limits import Beta
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.sample import Ticket
-from timerl_nb.replay.training.actor_threads import Actors
+from timerl_nb.replay.training.actor_threads import ActorPool, Actors
 from timerl_nb.replay.training.algorithm import Algorithm
-from timerl_nb.replay.training.environment_group import ActedSteps, Death, Group
+from timerl_nb.replay.training.environment_group import ActedSteps, Death, RestartableGroup
 from timerl_nb.replay.training.learner_thread import Learner, LearningStep, Learnt
 from timerl_nb.replay.training.thread_allocation import Allocation, Latencies, Move, Policy
 from timerl_nb.replay.training.training_curves import Curves
@@ -67,11 +69,13 @@ class TrainingCourse(Course):
         policy: reallocates threads; None for a fixed allocation.
         device: the learner's JAX device; None for the run's device.
         claim: the object with which the run has reserved the buffer.
+        make_actors: creates the actors, with the arguments of `Actors`.
 
     Attributes:
         allocation: the current allocation of threads.
         moves: all changes of the allocation.
         deaths: failures of groups of environments.
+        losses: processes that have died, in a run on a cluster.
         learnt: the algorithm's state.
         experience: the number of environment steps received.
     """
@@ -81,14 +85,15 @@ class TrainingCourse(Course):
         control: RunControl,
         curves: Curves,
         algorithm: Algorithm,
-        buffer: Replay,
-        groups: list[Group],
+        buffer: Replay | ShardedReplay,
+        groups: Sequence[RestartableGroup],
         asked: TrainingRequest,
         allocation: Allocation,
         policy: Policy | None,
         device: Any,
         kept: KeptTraining | None,
         claim: object,
+        make_actors: Callable[..., ActorPool] = Actors,
     ) -> None:
         super().__init__(control)
         self._curves, self._algorithm, self._buffer = curves, algorithm, buffer
@@ -97,6 +102,7 @@ class TrainingCourse(Course):
         self.allocation = allocation
         self.moves: list[Move] = []
         self.deaths: list[Death] = []
+        self.losses: list[ProcessLoss] = []
         self.experience = 0
         self.learnt = graph.move_to_device(graph.frozen(algorithm.begin(asked.seed)), device)
         self.slots = WeightSlots(
@@ -112,7 +118,7 @@ class TrainingCourse(Course):
         alike, threads = capture_jax_settings(), allocation.actors + allocation.trainers
         self._learner = Learner(algorithm, device, threads, alike)
         ahead = max(asked.blocks, len(groups))
-        self._actors = Actors(groups, self.slots.read, ahead, asked.mode == "free", alike)
+        self._actors = make_actors(groups, self.slots.read, ahead, asked.mode == "free", alike)
 
     # --- turns -----------------------------------------------------------------------------------
 
@@ -197,12 +203,12 @@ class TrainingCourse(Course):
             for name, seconds in (("sample", sampled - begun), ("insert", inserted - sampled)):
                 self._seconds[name].append(seconds)
         self.experience += (steps := sum(one.steps for one in blocks))
-        self._curves.add(turn, steps, said)
+        self._curves.add(turn, steps, said | self._losses_of_turn())
         self._save_if_due(turn + 1)
 
     @property
     def _staged_rows(self) -> int:
-        return sum(len(_first(block.entries)) for block in self._staged)
+        return sum(block.count for block in self._staged)
 
     @property
     def _can_insert(self) -> bool:
@@ -245,7 +251,7 @@ class TrainingCourse(Course):
 
     def _insert(self) -> None:
         staged, self._staged = self._staged, []
-        entries = concatenate_entries([block.entries for block in staged if block.entries])
+        entries = concatenate_entries([dict(block.entries) for block in staged if block.count])
         if entries:
             self._buffer.insert_entries(entries)
 
@@ -259,6 +265,10 @@ class TrainingCourse(Course):
             if len(returns):
                 found["return"] = float(returns.mean())
         return found
+
+    def _losses_of_turn(self) -> dict[str, float]:
+        """Return curve values about processes that have died since the previous turn."""
+        return {}
 
     def _looked_at(self, made: ActedSteps | Death) -> None:
         """Handle the result of a block: restart a failed group, remove it, or fail the run.
@@ -275,7 +285,7 @@ class TrainingCourse(Course):
         if self._asked.mode == "exact":
             raise ExecutionError(
                 f"an actor of group {made.group} has failed: {made.error}",
-                hint='resume the run from its last save, or choose mode="free", which continues with the other groups.',
+                hint=f'{self._way_to_resume} mode="free" continues with the other groups.',
             ) from made.error
         if all(lost >= _LIVES for lost in self._lost):
             raise ExecutionError(
@@ -292,6 +302,16 @@ class TrainingCourse(Course):
             warn(
                 f"group {made.group} has failed {_LIVES} times in a row and is removed: {made.error}"
             )
+
+    @property
+    def _way_to_resume(self) -> str:
+        """How the user resumes a failed run."""
+        if self._kept is None:
+            return "pass folder= to save a run, so that another call can resume it."
+        where = f"folder={str(self._kept.path)!r}"
+        if not self._kept.has_save:
+            return f"{where} has no save yet: choose a smaller every=."
+        return f"call trl.replay.train again with {where} to resume from its save after turn {self._saved}."
 
     # --- threads ---------------------------------------------------------------------------------
 
@@ -380,7 +400,3 @@ class TrainingCourse(Course):
 
 
 _MEASURED = ("block", "sample", "insert", "update", "learner", "trainers", "sync")
-
-
-def _first(entries: Mapping[str, Array]) -> Array:
-    return next(iter(entries.values()), np.zeros(0))

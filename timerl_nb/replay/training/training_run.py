@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from threading import Lock
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from timerl_nb.base.errors import OptionError, one_of, warn
-from timerl_nb.base.lru_cache import Lru
 from timerl_nb.base.machine_model import cores
 from timerl_nb.base.stable_identity import identity
-from timerl_nb.collecting.collection_task import Registration, resolve_environment
-from timerl_nb.collecting.collector import Collector, collect
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.language.foreign_names import explain_call_errors as as_asked
-from timerl_nb.env.envpool import PoolEnvironment
-from timerl_nb.env.gymnasium import GymEnvironment
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.pause_and_stop import RunControl
+from timerl_nb.replay.distributed.process_losses import ProcessLoss
+from timerl_nb.replay.distributed.ray_training import (
+    begin_ray_course,
+    check_cluster,
+    cluster_request,
+    remote_groups,
+)
 from timerl_nb.replay.prioritization.priorities import Proportional
 from timerl_nb.replay.storage.rate_limits import Beta, check_beta
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.ring_rows import fields_of
 from timerl_nb.replay.training.algorithm import Algorithm, check_algorithm
 from timerl_nb.replay.training.environment_group import Death, Group
+from timerl_nb.replay.training.environment_openers import opener
 from timerl_nb.replay.training.primitive_rates import seconds_of_a_row
 from timerl_nb.replay.training.thread_allocation import (
     Allocation,
@@ -93,6 +95,11 @@ class Training(Running):
         return tuple(self._training.deaths)
 
     @property
+    def losses(self) -> Sequence[ProcessLoss]:
+        """The processes of a cluster that have died so far, with the numbers of lost rows."""
+        return tuple(self._training.losses)
+
+    @property
     def latencies(self) -> Mapping[str, float]:
         """Median durations of recent turns in seconds: `block` (of acting), `sample`, `learner`, `insert`,
         `update`, …
@@ -126,13 +133,15 @@ def train(
     folder: str | os.PathLike[str] | None = None,
     every: int = 1000,
     paused: bool = False,
+    cluster: Literal["ray"] | None = None,
+    shards: int | None = None,
 ) -> Training:
-    """Train an off-policy algorithm in the background, with parallel actor and learner threads.
+    """Train an off-policy algorithm in the background, with parallel actors and a learner.
 
     Args:
         algorithm: `trl.replay.Dqn()`, or another `trl.replay.Algorithm`.
-        actors: the number of actor threads. None measures the cost of acting and of the replay operations
-            first, and chooses the number that balances them.
+        actors: the number of actor threads, or of processes of the cluster. None measures the cost of acting and
+            of the replay operations on this machine first, and chooses the number that balances them.
         mode: "free" for maximal throughput: a turn takes the finished blocks without waiting. "exact" for
             reproducible results: every turn waits for its blocks, computed with the weights of the previous
             turn, so results are bitwise equal for any number of threads.
@@ -164,6 +173,11 @@ def train(
             then ends with the same bits as an uninterrupted one.
         every: the number of turns between saves.
         paused: wait for `resume` before the first turn.
+        cluster: "ray" steps the environments in processes of Ray, on this machine or in a cluster. By default in
+            threads of this process. `run.losses` lists the processes that have died, and the curve `lost` has the
+            number of rows that were lost with them.
+        shards: the number of processes of Ray among which the buffer is divided, with the same probabilities of
+            the draws. By default the buffer is in this process. In mode "free" only.
 
     Returns:
         The run, immediately. `result()` waits for its end.
@@ -171,7 +185,8 @@ def train(
     Raises:
         OptionError, ShapeError: an argument has the wrong type or value.
         EnvError: the environment is unknown.
-        ExecutionError: another run uses the folder or the buffer.
+        ExecutionError: another run uses the folder or the buffer, or Ray does not start.
+        MissingPartError: Ray is not installed, or too old.
 
     Example:
         >>> run = trl.replay.train(trl.replay.Dqn(), turns=5, learning_starts=8, batch=8, envs=2)
@@ -190,6 +205,7 @@ def train(
         )
     if policy is not None:
         expect_type(policy, Policy, "a policy", "trl.replay.Stepwise() or trl.replay.BySpeed().")
+    check_cluster(cluster, shards, mode, policy)
     if allocation is not None:
         expect_type(allocation, Allocation, "an allocation", "trl.replay.Allocation(…).")
     size = integer("batch", batch, least=1)
@@ -242,36 +258,45 @@ def train(
         seed=seed_of(seed),
         every=integer("every", every, least=1),
     )
-    acting = [Group(k, opened, held.actor, wanted.seed) for k in range(count)]
+    remote = None
+    if cluster is not None:
+        sizes = {"envs": envs, "steps": steps, "how": how, "seed": wanted.seed}
+        remote = cluster_request(algorithm, held, shards, **sizes)
+    acting = (
+        [Group(k, opened, held.actor, wanted.seed) for k in range(count)]
+        if remote is None
+        else remote_groups(count)
+    )
     # a run resumes with another number of turns and, in mode "free", of groups
     apart = ("turns",) if exact else ("turns", "groups")
     plain = {**vars(wanted), "groups": count, "envs": envs, "steps": steps}
+    plain |= {} if shards is None else {"shards": shards}
     asked = {n: identity(x) if callable(x) else x for n, x in plain.items() if n not in apart}
     kept = None if folder is None else KeptTraining(folder, asked, algorithm)
     course: TrainingCourse | None = None
     claim = object()
     try:
-        held.claim(claim)
+        if shards is None:  # otherwise the run has its own buffer, in the shards
+            held.claim(claim)
         saved = None if kept is None else kept.begin()
         control = RunControl(held=bool(paused), turn=0 if saved is None else saved[1]["turn"])
         curves = Curves(control, wanted.turns)
         curves.nbytes = held.nbytes
-        course = TrainingCourse(
-            control,
-            curves,
-            algorithm,
-            held,
-            acting,
-            wanted,
-            division,
-            policy,
-            None if learner.lower() == "cpu" or threads_called(learner) else _device(learner),
-            kept,
-            claim,
+        device = None if learner.lower() == "cpu" or threads_called(learner) else _device(learner)
+
+        def make(course: Callable[..., TrainingCourse], rows: Any) -> Any:
+            given = control, curves, algorithm, rows, acting, wanted, division
+            return course(*given, policy, device, kept, claim)
+
+        made: TrainingCourse = (
+            make(TrainingCourse, held)
+            if remote is None
+            else begin_ray_course(remote, control, held, make)
         )
+        course = made
         if saved is not None:
-            course.restore(*saved)
-        return Training(control, curves, course, wanted.turns)
+            made.restore(*saved)
+        return Training(control, curves, made, wanted.turns)
     except BaseException:
         if course is not None and course.give_up():
             raise  # the run's thread has closed everything
@@ -283,49 +308,6 @@ def train(
             if kept is not None:
                 kept.release()
         raise
-
-
-# environments of recent runs: the next run of the same algorithm needs no compilation
-_OPENERS = Lru[Any, Callable[[int], Collector]](4)
-
-
-def opener(
-    algorithm: Algorithm, envs: int, steps: int, how: str | None = None
-) -> Callable[[int], Collector]:
-    """Return a function that creates environments from a seed. Calls for equal algorithms share compiled code."""
-    wanted = (algorithm, envs, steps, how)
-    if isinstance(algorithm, Hashable):
-        return _OPENERS.get((*wanted, Registration(algorithm.env)), lambda: _opener(*wanted))
-    return _opener(*wanted)
-
-
-def _opener(
-    algorithm: Algorithm, envs: int, steps: int, how: str | None
-) -> Callable[[int], Collector]:
-    """Return a function that creates environments from a seed. They share the code compiled for the first ones."""
-    first = collect(
-        algorithm.env,
-        algorithm.act,
-        envs=envs,
-        steps=steps,
-        how=_way(algorithm.env) if how is None else how,
-        params=algorithm.acting(algorithm.begin(0)),
-    )
-    one_at_a_time = Lock()
-
-    def open_collector(seed: int) -> Collector:
-        with one_at_a_time:
-            return first.with_seed(seed)
-
-    return open_collector
-
-
-def _way(env: Any) -> str:
-    """Return the default collection strategy of an environment."""
-    _, sim, _ = resolve_environment(env)
-    if isinstance(sim, PoolEnvironment):
-        return "threads"
-    return "loop" if isinstance(sim, GymEnvironment) else "scan"
 
 
 def _check_rows(buffer: Replay, algorithm: Algorithm) -> None:

@@ -1,0 +1,103 @@
+"""Shards of a replay buffer in processes of Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.base.ray_session import RaySession, reason_of_death
+from timerl_nb.replay.distributed.ray_actors import ENVIRONMENT
+from timerl_nb.replay.distributed.replay_shard import (
+    Pending,
+    ReplayShard,
+    RowsLost,
+    ShardDraw,
+    ShardHandle,
+    ShardLost,
+    ShardReport,
+)
+from timerl_nb.replay.storage.replay_buffer import Replay, construction_of
+
+_CPUS: Final = 0.001  # a shard needs memory; Ray ignores the node of a process without a CPU
+_PATIENCE: Final = 300.0  # seconds for the start of a shard
+
+
+class RayShard:
+    """Access to a shard in a process of Ray."""
+
+    def __init__(self, session: RaySession, actor: Any, number: int) -> None:
+        self._session, self.actor, self._number = session, actor, number
+        self._has_answered = False
+
+    def add(self, entries: Any, first: int, last: int, priority: float) -> Pending[ShardReport]:
+        return self._call("add", entries, first, last, priority)
+
+    def draw(self, targets: Array, total: float) -> Pending[ShardDraw]:
+        return self._call("draw", targets, total)
+
+    def set_errors(self, serial: Array, errors: Array) -> Pending[ShardReport]:
+        return self._call("set_errors", serial, errors)
+
+    def state(self) -> Pending[dict[str, Array]]:
+        return self._call("state")
+
+    def load_state(self, state: Mapping[str, Array]) -> Pending[ShardReport]:
+        return self._call("load_state", dict(state))
+
+    def _call(self, method: str, *given: Any) -> Pending[Any]:
+        session, ray = self._session, self._session.ray
+        session.check_alive()
+        own = self.actor._actor_id.hex()
+        try:
+            asked = getattr(self.actor, method).remote(*given)
+        except (Exception, SystemExit) as error:  # the latter: Ray is shut down
+            raise session.explain(error) from error
+
+        def wait() -> Any:
+            session.check_alive()
+            known = ray.exceptions
+            try:
+                made = ray.get(asked, timeout=None if self._has_answered else _PATIENCE)
+                self._has_answered = True
+                return made
+            except known.GetTimeoutError as error:
+                raise ExecutionError(
+                    f"Ray has not started shard {self._number} in {_PATIENCE:.0f} s: {session.free_cpus} of "
+                    f"{session.cpus} CPUs are free.",
+                    hint="end other jobs of the cluster, or choose fewer shards.",
+                ) from error
+            except known.RayActorError as error:
+                if error.actor_id in (None, own):
+                    raise ShardLost(reason_of_death(error)) from error
+                raise RowsLost(reason_of_death(error)) from error
+            except known.ObjectLostError as error:
+                raise RowsLost("the node with its entries was removed") from error
+            except (Exception, SystemExit) as error:  # the latter: Ray is shut down
+                raise session.explain(error) from error
+
+        return wait
+
+    def close(self) -> None:
+        self._session.kill(self.actor)
+
+
+def ray_shards(session: RaySession, like: Replay) -> Callable[[int, int], ShardHandle]:
+    """Return a function that opens a shard with a number and a capacity.
+
+    Args:
+        like: a buffer with the fields and options of the whole.
+    """
+    fields, options = construction_of(like)
+    given = {**options, "limiter": None}  # the limiter counts the rows of all shards
+
+    def open_shard(number: int, capacity: int) -> RayShard:
+        session.check_alive()
+        place = session.node_for(number)
+        shard = session.ray.remote(ReplayShard).options(
+            num_cpus=_CPUS, max_restarts=0, scheduling_strategy=place, runtime_env=ENVIRONMENT
+        )
+        return RayShard(session, shard.remote(capacity, fields, **given), number)
+
+    return open_shard

@@ -1,0 +1,452 @@
+"""Replay buffer divided into shards, with the sampling law of one buffer.
+
+A tree over the shards' sums of priorities selects a shard for each draw, and the tree of this shard selects the row. So
+row i has the probability p_i / Σ p, as without shards. The draws are stratified over the sum of all priorities.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array, convert_array, indices
+from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError, warn
+from timerl_nb.base.text_formatting import format_count
+from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.replay.distributed.process_losses import ProcessLoss
+from timerl_nb.replay.distributed.replay_shard import (
+    Pending,
+    RowsLost,
+    ShardDraw,
+    ShardHandle,
+    ShardLost,
+    ShardReport,
+)
+from timerl_nb.replay.prioritization.priorities import importance_weights
+from timerl_nb.replay.prioritization.sum_tree import SumTree
+from timerl_nb.replay.storage.rate_limits import Beta, beta_at
+from timerl_nb.replay.storage.replay_buffer import Replay, construction_of
+from timerl_nb.replay.storage.sample import Epoch, Sample, Ticket
+
+
+class NothingToDraw(ExecutionError):
+    """All shards are empty, or all priorities are zero."""
+
+
+@dataclass(eq=False)
+class _Known:
+    """Knowledge of the learner's process about one shard.
+
+    Attributes:
+        handle: access to the shard.
+        capacity: the maximal number of rows.
+        start: the number of rows inserted into earlier shards of this place, which have died.
+        inserted: the number of rows sent to this shard.
+        report: the content after the last completed call.
+    """
+
+    handle: ShardHandle
+    capacity: int
+    start: int
+    inserted: int
+    report: ShardReport
+
+    @property
+    def size(self) -> int:
+        return min(self.inserted, self.capacity)
+
+
+_EMPTY = ShardReport(0, 0.0, np.inf)
+
+
+class ShardedReplay:
+    """Replay buffer whose rows are divided among shards. Only one thread may call it.
+
+    A shard that dies is replaced by an empty one. Its rows are counted in `losses`, and their tickets in `dropped`.
+
+    Args:
+        like: an empty buffer with the fields and options of the whole.
+        count: the number of shards.
+        opened: a function that opens the shard with a number and a capacity.
+        most_pending: the maximal number of insertions without an answer.
+        losses: the list that receives the losses; by default a new one.
+
+    Raises:
+        OptionError: the number of shards is out of range, or `like` has rows.
+
+    Attributes:
+        losses: the shards that have died, and insertions that did not arrive.
+        inserted, sampled, dropped: numbers of rows, as in `trl.Replay`.
+    """
+
+    def __init__(
+        self,
+        like: Replay,
+        count: int,
+        opened: Callable[[int, int], ShardHandle],
+        most_pending: int = 4,
+        losses: list[ProcessLoss] | None = None,
+    ) -> None:
+        self.capacity = like.capacity
+        sizes = shard_capacities(like.capacity, count)
+        if len(like):
+            raise OptionError(
+                f"the buffer has {len(like):,} rows, which cannot be moved into shards.",
+                hint="pass an empty buffer, or omit shards.",
+            )
+        self.fields, self.priority, self.limiter = like.fields, like.priority, like.limiter
+        self.nbytes = like.nbytes
+        _, options = construction_of(like)
+        self._by_batch = options["weights"] == "batch"
+        self._random = np.random.default_rng(options["seed"] % 2**64)
+        self._name = secrets.token_hex(8)
+        self._opened, self._most_pending = opened, most_pending
+        self._pending: list[tuple[int, _Known, int, Pending[ShardReport]]] = []
+        self.losses = [] if losses is None else losses
+        self.inserted = self.sampled = self.dropped = 0
+        self._draws, self._greatest = 0, 1.0
+        self._next = 0  # shard of the next rows
+        self._shards = [_Known(opened(k, size), size, 0, 0, _EMPTY) for k, size in enumerate(sizes)]
+
+    def __len__(self) -> int:
+        return sum(one.size for one in self._shards)
+
+    @property
+    def can_insert(self) -> bool:
+        """Whether the limiter allows an insertion now."""
+        return self.limiter is None or self.limiter.can_insert(self.inserted, self.sampled)
+
+    @property
+    def can_sample(self) -> bool:
+        """Whether the limiter allows a draw now."""
+        return self.limiter is None or self.limiter.can_sample(self.inserted, self.sampled)
+
+    @property
+    def shard_sizes(self) -> tuple[int, ...]:
+        """The number of rows of each shard."""
+        return tuple(one.size for one in self._shards)
+
+    def claim(self, run: object) -> None:
+        """The buffer belongs to one run, which has created it."""
+
+    def release(self, run: object) -> None:
+        """End all shards."""
+        for one in self._shards:
+            one.handle.close()
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def insert_block(self, entries: Any, count: int) -> int:
+        """Insert entries. The shards take blocks in turn, so the overwritten rows are the oldest up to some blocks.
+
+        Args:
+            entries: an array [count, …] by field, or a reference to them that the shards can resolve.
+            count: the number of entries.
+
+        Returns:
+            The number of inserted rows.
+        """
+        priority = self._initial_priority
+        first = max(count - self.capacity, 0)  # later rows of this call would overwrite these
+        while first < count:
+            k, one = self._next, self._shards[self._next]
+            last = min(count, first + one.capacity)
+            wait = one.handle.add(entries, first, last, priority)
+            self._pending.append((k, one, last - first, wait))
+            one.inserted += last - first
+            self._next = (k + 1) % len(self._shards)
+            first = last
+        self.inserted += count
+        while len(self._pending) > self._most_pending:
+            self._settle(1)
+        return count
+
+    def insert_entries(self, entries: Mapping[str, Array]) -> int:
+        """Insert entries, [count, …] by field."""
+        return self.insert_block(entries, len(next(iter(entries.values()))))
+
+    @property
+    def _initial_priority(self) -> float:
+        if self.priority is None:
+            return 1.0
+        return float(self.priority.from_errors(np.array([self._greatest]))[0][0])
+
+    def _settle(self, count: int | None = None) -> None:
+        """Wait for the oldest `count` insertions; by default for all of them."""
+        due = self._pending[:count]
+        del self._pending[: len(due)]
+        for k, one, rows, wait in due:
+            try:
+                one.report = wait()
+            except ShardLost as error:
+                self._replace(k, one, error)
+            except RowsLost as error:
+                one.inserted -= rows
+                self._lose(ProcessLoss(f"a block for shard {k}", rows, str(error)))
+
+    def _replace(self, k: int, lost: _Known, error: ShardLost) -> None:
+        """Replace a dead shard by an empty one; no effect if this has happened before."""
+        if self._shards[k] is not lost:
+            return
+        self._pending = [one for one in self._pending if one[1] is not lost]
+        self._lose(ProcessLoss(f"shard {k}", lost.size, str(error)))
+        lost.handle.close()
+        start = lost.start + lost.inserted
+        self._shards[k] = _Known(self._opened(k, lost.capacity), lost.capacity, start, 0, _EMPTY)
+
+    def _lose(self, loss: ProcessLoss) -> None:
+        self.losses.append(loss)
+        warn(str(loss), hint="the run continues without these rows.")
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def sample(self, count: int, beta: Beta = 0.4) -> Sample:
+        """Draw rows with replacement, as `trl.Replay.sample`.
+
+        Raises:
+            NothingToDraw: the buffer is empty, or all priorities are zero.
+        """
+        count = integer("the number of entries", count, least=1)
+        by = beta_at(beta, self._draws)
+        self._settle()
+        rows = {n: np.empty((count, *f.shape), f.dtype) for n, f in self.fields.items()}
+        index, serial, priority = (
+            np.empty(count, np.int64),
+            np.empty(count, np.int64),
+            np.empty(count),
+        )
+        totals = self._totals
+        scale = float(totals.sum())
+        units = np.ones(len(totals))  # of the priorities, relative to the first totals
+        shares = (self._random.random(count) + np.arange(count)) / count
+        left = np.arange(count)
+        while len(left):
+            total = float(totals.sum())
+            if not total:
+                raise NothingToDraw(
+                    "the buffer is empty, or all priorities are zero.", hint="insert rows first."
+                )
+            chosen, targets = divide_shares(totals, shares)
+            asked = [(int(k), np.flatnonzero(chosen == k)) for k in np.unique(chosen)]
+            found = self._draw_from([(k, targets[at], totals[k]) for k, at in asked])
+            again: list[Array] = []
+            for (k, at), one in zip(asked, found, strict=True):
+                if one is None or not one.report.total:
+                    again.append(left[at])
+                    continue
+                # 1, unless the shard has changed since its total was read
+                units[k] = totals[k] / one.report.total * (scale / total)
+                places = left[at]
+                for name, x in rows.items():
+                    x[places] = one.rows[name]
+                index[places] = one.index + self._first_slot(k)
+                serial[places] = (one.serial + self._shards[k].start) * len(totals) + k
+                priority[places] = one.priority * units[k]
+            left = np.concatenate(again) if again else left[:0]
+            totals = self._totals
+            shares = self._random.random(len(left))  # for draws from a shard that is lost or empty
+        self._draws += 1
+        self.sampled += count
+        least = min(one.report.least * unit for one, unit in zip(self._shards, units, strict=True))
+        weight = np.ones(count)
+        if self.priority is not None:
+            weight = importance_weights(priority, priority.min() if self._by_batch else least, by)
+        ticket = self.ticket(serial)
+        return Sample(rows, index, weight.astype(np.float32), priority / scale, ticket)
+
+    @property
+    def _totals(self) -> Array:
+        return np.array([one.report.total for one in self._shards])
+
+    def _first_slot(self, k: int) -> int:
+        return sum(one.capacity for one in self._shards[:k])
+
+    def _draw_from(self, asked: Sequence[tuple[int, Array, float]]) -> list[ShardDraw | None]:
+        """Draw from several shards simultaneously; None for a shard that has died.
+
+        Args:
+            asked: for each shard its number, the targets, and the sum of priorities to which they refer.
+        """
+        calls = [
+            (k, self._shards[k], self._shards[k].handle.draw(targets, total))
+            for k, targets, total in asked
+        ]
+        found: list[ShardDraw | None] = []
+        for k, one, wait in calls:
+            try:
+                drawn = wait()
+                one.report = drawn.report
+                found.append(drawn)
+            except ShardLost as error:
+                self._replace(k, one, error)
+                found.append(None)
+        return found
+
+    def sample_in_parts(self, count: int, beta: Beta = 0.4, *, chunks: int) -> Iterator[Sample]:
+        """Draw the same rows as `sample`, as an iterator over parts."""
+        drawn = self.sample(count, beta)
+        ends = [count * k // chunks for k in range(chunks + 1)]
+
+        def part(first: int, last: int) -> Sample:
+            cut = slice(first, last)
+            rows = {n: x[cut] for n, x in drawn.rows.items()}
+            ticket = replace(drawn.ticket, serial=drawn.ticket.serial[cut])
+            return Sample(rows, drawn.index[cut], drawn.weight[cut], drawn.probability[cut], ticket)
+
+        return (part(a, b) for a, b in pairwise(ends) if a < b)
+
+    def ticket(self, serial: Array) -> Ticket:
+        """Return the ticket of rows that are in the buffer."""
+        epochs = (Epoch(self._name, 0),)
+        return Ticket(self._name, np.array(indices("serial numbers", serial)), epochs)
+
+    def update(self, ticket: Ticket, errors: Any) -> int:
+        """Set the priorities of sampled rows from their TD errors, as `trl.Replay.update`.
+
+        Rows that were overwritten, or that were lost with their shard, are skipped and counted in `dropped`.
+
+        Raises:
+            OptionError: the ticket belongs to another buffer, or the buffer samples uniformly.
+            ShapeError: an error is NaN or infinite; nothing changes.
+        """
+        if self.priority is None:
+            raise OptionError(
+                "the buffer has no priorities: it samples uniformly.",
+                hint="Replay(…, priority=trl.replay.Proportional()).",
+            )
+        if not isinstance(ticket, Ticket) or ticket.buffer != self._name:
+            raise OptionError(
+                "the ticket does not belong to this buffer.",
+                hint="pass sample(…).ticket of this buffer.",
+            )
+        given = convert_array("the errors", errors, np.dtype(np.float64)).reshape(-1)
+        if len(given) != len(ticket):
+            raise ShapeError(
+                f"{len(given)} errors do not match the {len(ticket)} rows of the ticket.",
+                hint="pass one error per sampled row.",
+            )
+        self.priority.from_errors(given)  # raises before anything has changed
+        shard, serial, gone = *reversed(np.divmod(ticket.serial, len(self._shards))), 0
+        calls = []
+        for k in np.unique(shard):
+            one, mine = self._shards[k], shard == k
+            local, said = serial[mine] - one.start, given[mine]
+            gone += int((local < 0).sum())  # of a shard that has died
+            calls.append((k, one, one.handle.set_errors(local[local >= 0], said[local >= 0])))
+        for k, one, wait in calls:
+            try:
+                one.report = wait()
+                gone += one.report.dropped
+                self._greatest = max(self._greatest, one.report.greatest)
+            except ShardLost as error:
+                self._replace(int(k), one, error)
+                gone += int((shard == k).sum())
+        self.dropped += gone
+        return gone
+
+    # --- saving ----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Array]:
+        """Return all shards as arrays by name. A shard that dies meanwhile is replaced by an empty one."""
+        self._settle()
+        found: dict[str, Array] = {}
+        for k in range(len(self._shards)):
+            found |= {f"shard {k} {n}": x for n, x in self._state_of(k).items()}
+        about = {
+            "name": self._name,
+            "starts": [one.start for one in self._shards],
+            "inserted": self.inserted,
+            "sampled": self.sampled,
+            "dropped": self.dropped,
+            "draws": self._draws,
+            "next": self._next,
+            "greatest": self._greatest.hex(),
+            "random": self._random.bit_generator.state,
+        }
+        return {**found, "about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
+
+    def _state_of(self, k: int) -> dict[str, Array]:
+        one = self._shards[k]
+        try:
+            return one.handle.state()()
+        except ShardLost as error:
+            self._replace(k, one, error)
+        try:
+            return self._shards[k].handle.state()()
+        except ShardLost as error:
+            raise ExecutionError(
+                f"shard {k} cannot be saved: it died twice, the last time because {error}",
+                hint="check the memory of the machines that hold the shards.",
+            ) from error
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Load the arrays returned by `state`. Tickets of the saved buffer are valid here.
+
+        Raises:
+            ExecutionError: the state is damaged, or has other shards.
+        """
+        try:
+            about: Any = json.loads(np.asarray(state["about"], np.uint8).tobytes())
+            starts = [int(n) for n in about["starts"]]
+            if len(starts) != len(self._shards):
+                raise ValueError(f"it has {len(starts)} shards, not {len(self._shards)}")
+            for k, (one, start) in enumerate(zip(self._shards, starts, strict=True)):
+                prefix = f"shard {k} "
+                mine = {n.removeprefix(prefix): x for n, x in state.items() if n.startswith(prefix)}
+                one.report = one.handle.load_state(mine)()
+                one.inserted, one.start = one.report.inserted, start
+            self._random.bit_generator.state = about["random"]
+            self._greatest, self._name = float.fromhex(about["greatest"]), str(about["name"])
+            self.inserted, self.sampled = int(about["inserted"]), int(about["sampled"])
+            self.dropped, self._draws = int(about["dropped"]), int(about["draws"])
+            self._next = int(about["next"]) % len(self._shards)
+        except (KeyError, TypeError, ValueError, ShardLost) as error:
+            raise ExecutionError(
+                f"the shards cannot be restored: {error}.", hint="start a new run."
+            ) from error
+
+    def __repr__(self) -> str:
+        return (
+            f"ShardedReplay({len(self):,} of {self.capacity:,} rows in {len(self._shards)} shards)"
+        )
+
+
+def shard_capacities(capacity: int, count: int) -> list[int]:
+    """Divide a capacity among shards as evenly as possible.
+
+    Raises:
+        OptionError, ShapeError: there are no shards, or more shards than rows.
+    """
+    count = integer("the number of shards", count, least=1)
+    if count > capacity:
+        raise OptionError(
+            f"{count:,} shards cannot hold a capacity of {format_count(capacity, 'row')}.",
+            hint="choose fewer shards than rows.",
+        )
+    each, more = divmod(capacity, count)
+    return [each + (k < more) for k in range(count)]
+
+
+def divide_shares(totals: Array, shares: Array) -> tuple[Array, Array]:
+    """Select a shard for each share of the sum of priorities, and the remaining sum within this shard.
+
+    Args:
+        totals: the sum of priorities of each shard, f64[shards], not all zero.
+        shares: fractions of the whole sum, f64[count] from 0 to 1.
+
+    Returns:
+        The shards, i64[count]; none with a sum of zero. And the targets for their trees, f64[count] from 0 to
+        the shard's sum.
+    """
+    top = SumTree(len(totals), engine="numpy")
+    top.update(np.arange(len(totals)), totals)
+    chosen = top.entries_at(shares)
+    before = np.concatenate([[0.0], np.cumsum(totals)[:-1]])
+    targets = shares * top.total - before[chosen]
+    return chosen, np.clip(targets, 0.0, totals[chosen])
