@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ from timerl_nb.env.gymnasium import distinct_seeds
 
 ray: Any = pytest.importorskip("ray", reason="Ray is not installed: make peers-env")
 
+# the forked processes of Ray execute another program
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
+
 ENVS, STEPS = 5, 20
 FIELDS = ("obs", "action", "reward", "terminated", "truncated", "valid", "last_obs", "log_prob")
 
@@ -37,7 +41,8 @@ FIELDS = ("obs", "action", "reward", "terminated", "truncated", "valid", "last_o
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     """Start a Ray instance of the user, with more CPUs than the machine may have."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         root = str(Path(__file__).parents[3])
         ray.init(

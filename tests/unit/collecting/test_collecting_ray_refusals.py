@@ -94,6 +94,7 @@ def test_other_environments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     ):
         trl.collect(vector, trl.policies.random, how="ray")
     vector.close()
+    monkeypatch.setattr("timerl_nb.collecting.strategies.envpool_threads.library", lambda: None)
     with pytest.raises(OptionError, match=r"'ray-threads' does not apply: EnvPool"):
         trl.collect(ENV, trl.policies.random, how="ray-threads")
 
@@ -158,9 +159,8 @@ def test_parts_of_different_types_are_refused() -> None:
 
 def test_errors_of_actors_are_explained() -> None:
     turns: Any = RayTurns.__new__(RayTurns)
-    turns._session = SimpleNamespace(check_alive=lambda _: None)
     known = SimpleNamespace(ObjectStoreFullError=MemoryError, OutOfDiskError=BlockingIOError)
-    turns._ray = SimpleNamespace(exceptions=known)
+    turns._session = RaySession(fake_ray(exceptions=known), ("s", "1"), "a test")
     worker, *_ = _split(4, 2)
     full = turns._explained(MemoryError("10 MB"), "the weights cannot be stored")
     assert "object_store_memory" in full.hint and "MemoryError: 10 MB" in full.what

@@ -22,7 +22,7 @@ from timerl_nb.base.errors import (
     user_origin,
     warn,
 )
-from timerl_nb.base.ray_session import RaySession
+from timerl_nb.base.ray_session import RaySession, reason_of_death
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.batch import Batch, Ended, Restart
 from timerl_nb.collecting.batch import Final as Ends
@@ -264,7 +264,7 @@ class RayTurns:
         if not isinstance(error, tuple(getattr(ray.exceptions, n) for n in dead)):
             raise self._explained(error, f"the worker of {worker} failed") from error
         worker.deaths += 1
-        reason = " ".join(str(error).split())[:300]
+        reason = reason_of_death(error)
         if worker.deaths >= _DEATHS:
             raise EnvError(
                 f"the worker of {worker} died {_DEATHS} times in a row: {reason}",
@@ -289,16 +289,7 @@ class RayTurns:
     def _explained(self, error: BaseException, what: str) -> TimeRLError:
         """Return an error of Ray as one of this package."""
         self._session.check_alive(error)
-        known = self._ray.exceptions
-        said = f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        causes = (error, getattr(error, "cause", None))
-        if any(isinstance(e, known.ObjectStoreFullError | known.OutOfDiskError) for e in causes):
-            return ExecutionError(
-                said,
-                hint="collect fewer steps or environments per batch, or start Ray with a larger "
-                "object_store_memory and disk space for its folder.",
-            )
-        return ExecutionError(said, hint="see the logs of Ray in /tmp/ray/session_latest/logs.")
+        return self._session.explain(error, what)
 
     def _error_of(self, worker: _Worker, answer: Mapping[str, Any]) -> BaseException:
         """Return the error of an actor."""
