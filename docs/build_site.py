@@ -3,7 +3,7 @@
 Sphinx reads the files below one source folder, and pages link to notebooks and to pages at the top of the repository.
 The source folder is therefore `build/site-source`, with copies of them and with the generated API pages.
 
-Usage: python -m docs.build_site [--without-outputs]
+Usage: python -m docs.build_site [--without-outputs] [--plain]
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from docs.api_pages import write_pages
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "build" / "site-source"
 SITE = ROOT / "build" / "site"
+PLAIN = ROOT / "build" / "site-plain"
 COPIED = ["docs", "notebooks", "datasets/README.md", "widgets/NOTICES.md", "LICENSE"]
 REDIRECT = '<meta http-equiv="refresh" content="0; url=docs/index.html"><a href="docs/index.html">TimeRL-nb</a>\n'
 
@@ -38,21 +39,26 @@ def copy_sources() -> None:
     write_pages(SOURCE / "api")
 
 
-def build(*, with_outputs: bool) -> int:
+def build(*, with_outputs: bool, plain: bool) -> int:
     """Build the site and return Sphinx's exit status; every warning is an error.
 
     Args:
         with_outputs: whether to run the notebooks for their outputs. Results are cached in `build/`, so that
             only changed notebooks run again.
+        plain: whether to write pages without the theme into `build/site-plain`, for tests. The theme writes a list
+            of all pages into every page, which takes most of the time.
     """
     copy_sources()
     os.environ["TIMERL_DOCS_OUTPUTS"] = str(int(with_outputs))
     os.environ["PLOTLY_RENDERER"] = "notebook"  # figures as HTML: MyST-NB omits plotly's own type
     options = ["-q", "-W", "--keep-going", "-b", "html", "-d", str(ROOT / "build" / "site-cache")]
-    status = build_main([*options, "-c", str(ROOT / "docs"), str(SOURCE), str(SITE)])
-    (SITE / "index.html").write_text(REDIRECT)
+    site = PLAIN if plain else SITE
+    options += ["-D", "html_theme=basic"] if plain else []
+    status = build_main([*options, "-c", str(ROOT / "docs"), str(SOURCE), str(site)])
+    (site / "index.html").write_text(REDIRECT)
     return status
 
 
 if __name__ == "__main__":
-    sys.exit(build(with_outputs="--without-outputs" not in sys.argv))
+    words = sys.argv[1:]
+    sys.exit(build(with_outputs="--without-outputs" not in words, plain="--plain" in words))

@@ -23,7 +23,8 @@ def recorded_updates(
     """Run an algorithm of a module in `timerl_nb.algorithms`.
 
     The outputs include the local variables `names` of its function, its parameters by name, and their gradients as
-    `grad <name>`. A local dictionary has the outputs `<variable> <key>`.
+    `grad <name>`. A local dictionary has the outputs `<variable> <key>`. Networks have the hidden layers
+    (5, 4) unless the settings include `hidden`.
     """
     source = importlib.import_module(f"timerl_nb.algorithms.{module}")
 
@@ -47,5 +48,5 @@ def recorded_updates(
 
     monkeypatch.setattr(source, "Adam", Recorded)
     function = getattr(source, {"ppo_single_epoch": "ppo"}.get(module, module))
-    ctx = function(hidden=(5, 4), **settings)
+    ctx = function(**{"hidden": (5, 4), **settings})
     return ctx.compile(bounds, options).execute(seed=2, progress=False)

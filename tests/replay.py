@@ -25,7 +25,7 @@ class Replay:
 
     def __init__(self, layout: Layout) -> None:
         self._layout, self._plan, self._pdg = layout, layout.plan, layout.plan.pdg
-        assert self._pdg.dims.dynamic is None and not self._plan.swaps.all
+        assert not self._pdg.dims.dynamic and not self._plan.swaps.all
         self._held: dict[tuple[str, tuple[int, ...]], Value] = {}
 
     def wrong(self) -> Iterator[str]:

@@ -113,6 +113,7 @@ _LATER = {
     "collect": "timerl_nb.collecting:collect",
     "compose": "timerl_nb.compose",
     "datasets": "timerl_nb.datasets",
+    "distributed": "timerl_nb.distributed",
     "exchange": "timerl_nb.exchange",
     "from_torch": "timerl_nb.exchange:from_torch",
     "kernel": "timerl_nb.streams:kernel",
@@ -122,6 +123,7 @@ _LATER = {
     "scope": "timerl_nb.scope",
     "streams": "timerl_nb.streams",
     "to_torch": "timerl_nb.exchange:to_torch",
+    "tune": "timerl_nb.tune",
 }
 __all__ += list(_LATER)
 

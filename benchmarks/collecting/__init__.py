@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from benchmarks.collecting import choices, learner, overlap
+from benchmarks.collecting import choices, learner, on_ray, overlap
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.findings import found
 from benchmarks.collecting.fitting import fitted
@@ -74,6 +74,7 @@ _TABLES: Final = {
     "choices": choices.table,
     "learner": learner.table,
     "overlap": overlap.table,
+    "ray": on_ray.table,
 }
 
 
@@ -81,8 +82,8 @@ def main(*words: str, rounds: int = 5) -> None:
     """Run some sweeps; print tables and findings, and write `runs/collect.csv`.
 
     "choices" compares the strategy chosen by `trl.collect` with the fastest one. "learner" trains a
-    PyTorch learner. "overlap" compares `ahead=1` with collecting and learning in turn. "fit" fits the
-    cost model to this machine and stores the result.
+    PyTorch learner. "overlap" compares `ahead=1` with collecting and learning in turn. "ray" compares workers
+    of Ray with processes. "fit" fits the cost model to this machine and stores the result.
 
     Raises:
         SystemExit: No such sweep exists.

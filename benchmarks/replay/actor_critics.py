@@ -20,7 +20,7 @@ ALGORITHMS: Final = {"Ddpg": Ddpg, "Td3": Td3, "Sac": Sac}
 
 def learn(name: str, seed: int, turns: int = TURNS) -> tuple[float, float]:
     """Return the mean return in the last tenth of a run, and its seconds."""
-    algorithm = ALGORITHMS[name]("Pendulum-v1", gamma=0.98, share=0.01)
+    algorithm = ALGORITHMS[name]("Pendulum-v1", gamma=0.98, tau=0.01)
     begun = perf_counter()
     run = trl.replay.train(
         algorithm,
@@ -31,7 +31,7 @@ def learn(name: str, seed: int, turns: int = TURNS) -> tuple[float, float]:
         groups=1,
         envs=4,
         steps=1,
-        least=500,
+        learning_starts=500,
         how="scan",
         seed=seed,
     )

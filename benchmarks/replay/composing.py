@@ -60,7 +60,7 @@ def _measured(algorithm: Dqn, batch: int, mappings: list[Iteration]) -> dict[str
             envs=8,
             steps=INSERTED // 8,
             batch=batch,
-            least=2 * batch,
+            learning_starts=2 * batch,
             mapping=one,
             paused=True,
         )

@@ -24,8 +24,8 @@ WINDOW, BESIDE, OTHERS = 2_000, 200, 200  # learning steps of a round
 
 def window(alpha: float | None) -> Callable[[], float]:
     """Window form: each measurement is a whole run, including the steps before learning starts."""
-    how: dict[str, Any] = {"hidden": HIDDEN, "length": ROWS // ENVS, "batch": BATCH // ENVS}
-    context = trl.algorithms.dqn(**how, steps=1, alpha=alpha, after=0)
+    how: dict[str, Any] = {"hidden": HIDDEN, "buffer_size": ROWS // ENVS, "batch": BATCH // ENVS}
+    context = trl.algorithms.dqn(**how, steps=1, alpha=alpha, learning_starts=0)
     program = context.compile({"B": ENVS, "T": WINDOW}, trl.Options(executor="xla"))
     program.execute(progress=False)
     return _rate(WINDOW, lambda: program.execute(progress=False))
@@ -42,7 +42,7 @@ def beside(priority: Proportional | None) -> Callable[[], float]:
         envs=ENVS,
         steps=1,
         batch=BATCH,
-        least=8 * BATCH,
+        learning_starts=8 * BATCH,
         paused=True,
     )
     run.step(100)

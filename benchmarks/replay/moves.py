@@ -28,7 +28,7 @@ def main() -> None:
             batch=512,
             envs=8,
             steps=8,
-            least=1000,
+            learning_starts=1000,
             policy=policy,
             consult=CONSULT,
             paused=True,

@@ -70,7 +70,7 @@ class Beside:
             batch=batch,
             envs=envs,
             steps=steps,
-            least=2 * batch,
+            learning_starts=2 * batch,
             paused=True,
         )
         self.run.step(50)

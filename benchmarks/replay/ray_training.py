@@ -36,7 +36,7 @@ class Measured:
     def __init__(self, given: Mapping[str, Any]) -> None:
         algorithm = Dqn("gym.CartPole-v1", (64, 64))
         begun = perf_counter()
-        self.run = train(algorithm, batch=64, steps=16, least=256, paused=True, **given)
+        self.run = train(algorithm, batch=64, steps=16, learning_starts=256, paused=True, **given)
         self.run.step(50)  # starts the processes, and compiles
         self.run.wait()
         self.start = perf_counter() - begun

@@ -66,9 +66,9 @@ _CAR: Final[Mapping[str, Any]] = {
 _CONTINUOUS_CAR: Final[Mapping[str, Any]] = {
     "steps": 5,
     "batch": 8,
-    "length": 5_000,
-    "share": 0.01,
-    "lasting": 0.95,  # independent actions do not move the car
+    "buffer_size": 5_000,
+    "tau": 0.01,
+    "repeat_probability": 0.95,  # independent actions do not move the car
 }
 
 ROWS: Final = (

@@ -56,7 +56,7 @@ TASKS: Final[Mapping[str, Task]] = {
     "pendulum-td3": Task("Pendulum-v1", "td3", 4, 10_000, -250),
     "pendulum-sac": Task("Pendulum-v1", "sac", 4, 6_000, -250),
     "mountain-car-continuous": Task(
-        "MountainCarContinuous-v0", "ddpg", 4, 20_000, 90, {"lasting": 0.9, "steps": 5}
+        "MountainCarContinuous-v0", "ddpg", 4, 20_000, 90, {"noise_correlation": 0.9, "steps": 5}
     ),
 }
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Lab, Watched
-from tests.browser.opened import open_and_run, run_cell, write
+from tests.browser.opened import busy_kernel, open_and_run, write
 
 pytestmark = pytest.mark.browser
 
@@ -38,33 +40,34 @@ def test_views_of_an_ended_kernel_say_so_and_take_no_input(watched: Watched, lab
     write(lab, "ended.ipynb", CELL, own_kernel=True)
     open_and_run(page, lab, "ended.ipynb")
     # killed from outside, as by the system when memory is exhausted
-    ask_to_pause(page)
-    os.kill(int((lab.root / "kernel.pid").read_text()), signal.SIGKILL)
+    with busy_kernel_with_pause(page, lab):
+        os.kill(int((lab.root / "kernel.pid").read_text()), signal.SIGKILL)
     expect_ended(page)
     page.locator(
         ".jp-Dialog button.jp-mod-accept"
     ).click()  # JupyterLab reports the restart of the kernel
     # run again, and restarted from the menu
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
-    ask_to_pause(page)
-    page.evaluate(
-        "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
-    )
+    with busy_kernel_with_pause(page, lab):
+        page.evaluate(
+            "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+        )
     expect_ended(page)
 
 
-def ask_to_pause(page: Page) -> None:
-    """Start a run, and ask it to pause while the kernel is busy."""
+@contextmanager
+def busy_kernel_with_pause(page: Page, lab: Lab) -> Iterator[None]:
+    """The kernel is busy, and a run has a pending pause, until the block ends."""
     monitor = page.locator(".trl-run").first
     state = monitor.locator(".trl-state")
     expect(page.locator(".trl-ended")).to_have_count(0, timeout=30_000)
     expect(page.locator(".trl-explorer .trl-graph g.node").first).to_be_visible(timeout=20_000)
     monitor.locator('[data-command="start"]').click()
     expect(state).to_have_text("running", timeout=20_000)
-    run_cell(page, "time.sleep(60)")
-    page.wait_for_timeout(200)
-    monitor.locator('[data-command="pause"]').click()
-    expect(state).to_have_text("pending: pause")
+    with busy_kernel(page, lab):
+        monitor.locator('[data-command="pause"]').click()
+        expect(state).to_have_text("pending: pause", timeout=20_000)
+        yield
 
 
 def expect_ended(page: Page) -> None:

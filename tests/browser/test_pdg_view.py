@@ -206,7 +206,7 @@ def test_a_saved_page_keeps_the_picture(watched: Watched, lab: Lab) -> None:
     open_and_run(page, lab, "saved.ipynb")
     expect(page.locator(".trl-graph g.node").first).to_be_visible(timeout=20_000)
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
-    for _ in range(50):
+    for _ in range(300):
         notebook = nbformat.read(lab.root / "saved.ipynb", as_version=4)
         outputs = notebook.cells[-1].outputs
         if outputs:

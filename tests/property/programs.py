@@ -572,6 +572,37 @@ def ending_programs(
         return d, ending(d)
 
 
+@st.composite
+def twice_ending_programs(
+    draw: Any, steps: Sequence[Step] = STEPS
+) -> tuple[Drawn, dict[str, trl.RecurrentTensor]]:
+    """A program, and the conditions that end its last dimension and another one, by dimension."""
+    d = draw(
+        programs(steps=steps).filter(lambda d: len(d.symbols) > 1 and min(d.bounds.values()) > 1)
+    )
+    d.draw = draw
+    with d.ctx:
+        *others, last = d.symbols
+        outer = d.pick(others)
+        inner_end = ending(d)
+        over = tuple(n for n in others if n == outer or d.rarely(3))
+        done = trl.random.uniform((), domain=over) < d.pick((0.1, 0.3, 0.5))
+        found = [x for x in d.tensors if x.shape == () and set(x.domain) <= {*over, last}]
+        if found and d.draw(st.booleans()):
+            x = d.pick(found)
+            done = done & d.above(x.max(over=last) if last in x.domain else x, -0.3)
+        elif d.rarely(3):  # the length of the other dimension
+            done = done & (trl.value(d.symbols[last][1]) > 1)
+        d.log.append(f"{outer} ends over {over}")
+        if found and d.draw(st.booleans()):
+            x = d.pick(found)
+            x = x.mean(over=last) if last in x.domain else x
+            if outer in x.domain:
+                d.ctx.output("total", x.sum(over=outer))
+                d.ctx.output("final", x[..., d.symbols[outer][1] - 1] if over[-1] == outer else x)
+        return d, {last: inner_end, outer: done}
+
+
 def _take(d: Drawn, step: Step) -> None:
     before = len(d.log)
     step(d)

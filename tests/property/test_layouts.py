@@ -93,7 +93,7 @@ def test_the_frozen_programs_find_theirs(name: str) -> None:
         memory = PROGRAMS[name].compile("xla").memory
     except trl.errors.TimeRLError:
         return  # refusals are tested elsewhere
-    if memory.pdg.dims.dynamic is None and not memory.swaps.all:
+    if not memory.pdg.dims.dynamic and not memory.swaps.all:
         assert not list(Replay(layout_of(memory)).wrong())
 
 

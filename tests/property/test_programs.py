@@ -23,7 +23,14 @@ from tests.eager import eagerly
 from tests.property.drawn import ANY, Drawn, Step
 from tests.property.learning import convolution, environment, parameter
 from tests.property.orders import shuffled
-from tests.property.programs import STEPS, chain, ending_programs, hosted, programs
+from tests.property.programs import (
+    STEPS,
+    chain,
+    ending_programs,
+    hosted,
+    programs,
+    twice_ending_programs,
+)
 from tests.property.ways import SEEDS, WAYS, Way, ways
 from tests.unit.checks import (
     Expected,
@@ -230,6 +237,27 @@ def test_dimensions_that_end_early(
     expected = Expected(program.source_graph, d.bounds, way.seed)
     fused = Expected(program.fused, d.bounds, way.seed)
     expected.assert_same(fused.outputs["output"], "fused graph")
+    events: list[Event] = []
+    result = way.run(program, **({"on_event": events.append} if way.shows_events else {}))
+    assert_same(expected.reference.lengths(), result.lengths, "lengths")
+    expected.assert_same(result, "run")
+    if events:
+        assert_memory_is_sound(program, result, events)
+
+
+@sampled(few(2))
+@given(twice_ending_programs(), st.sampled_from(VARIANTS), ways())
+def test_two_dimensions_that_end_early(
+    drawn: tuple[Drawn, dict[str, trl.RecurrentTensor]], options: dict[str, Any], way: Way
+) -> None:
+    d, ends = drawn
+    until = {n.upper(): trl.until(x, at_most=d.bounds[n.upper()]) for n, x in ends.items()}
+    try:
+        program = way.compiled(d.ctx, {**d.bounds, **until}, chosen(d, options))
+    except (BoundsError, ReadError, ScheduleError) as error:
+        event(f"refused: {type(error).__name__}")
+        return
+    expected = Expected(program.source_graph, d.bounds, way.seed)
     events: list[Event] = []
     result = way.run(program, **({"on_event": events.append} if way.shows_events else {}))
     assert_same(expected.reference.lengths(), result.lengths, "lengths")

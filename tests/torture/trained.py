@@ -73,7 +73,8 @@ class Linear:
 def life(folder: Path, result: Path, turns: int) -> None:
     """Start or resume, and run to the end."""
     algorithm = Linear()
-    buffer = Replay(300, algorithm.fields, priority=Proportional(), n_step=2)
+    by = {"n_step": 2, "gamma": algorithm.gamma}
+    buffer = Replay(300, algorithm.fields, priority=Proportional(), **by)
     run = train(
         algorithm,
         mode="exact",
@@ -83,7 +84,7 @@ def life(folder: Path, result: Path, turns: int) -> None:
         envs=2,
         steps=3,
         batch=8,
-        least=20,
+        learning_starts=20,
         turns=turns,
         stage=10,
         buffer=buffer,

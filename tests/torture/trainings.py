@@ -43,7 +43,7 @@ def cycle(k: int) -> list[str]:
         envs=2,
         steps=4,
         batch=8,
-        least=16,
+        learning_starts=16,
         how="processes" if k % PROCESSES == PROCESSES - 1 else "loop",
         seed=k,
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor, value, where
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.driver.compiling_context import Context
@@ -20,6 +21,7 @@ from timerl_nb.rl.episode_returns import episode_returns
 from timerl_nb.rl.policy_networks import DNNBuilder, Mask
 
 
+@explain_call_errors
 def a2c(
     env: str | Simulation = "CartPole-v1",
     *,
@@ -66,10 +68,10 @@ def a2c(
     with Context("b", "i", "t") as ctx:
         (b, _), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
-            design = DNNBuilder(domain=(i,)).from_env(
+            builder = DNNBuilder(domain=(i,)).from_env(
                 env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), mask=mask
             )
-            dnn = design.build()
+            dnn = builder.build()
             o = like(env.obs_space, domain=(b, i, t)).named("o")
             a = dnn.sample(o).named("a")
             o[b, 0, 0] = env.reset(domain=(b,))
@@ -78,19 +80,21 @@ def a2c(
             o[b, i, t + 1], r, done = step.obs, step.reward.named("r"), step.done
         with ctx.region("learning"):
             v = dnn.value(o).named("v")
-            known = v.detach()
-            after = where(step.terminated, 0.0, dnn.value(step.final_obs).detach())
-            surprise = r + gamma * after - known
+            baseline = v.detach()
+            next_value = where(step.terminated, 0.0, dnn.value(step.final_obs).detach())
+            td_error = r + gamma * next_value - baseline
             advantage = tensor((), domain=(b, i, t)).named("advantage")
-            later = where(done, 0.0, advantage[b, i, min(t + 1, T - 1)])
-            advantage[t == T - 1] = surprise
-            advantage[t < T - 1] = surprise + gamma * lam * later
-            regret = 0.5 * (v - (advantage + known)).square()
-            lost = critic * regret - dnn.log_prob(a) * advantage - entropy * dnn(o).entropy()
-            loss = lost.mean(over=(b, t))
+            next_advantage = where(done, 0.0, advantage[b, i, min(t + 1, T - 1)])
+            advantage[t == T - 1] = td_error
+            advantage[t < T - 1] = td_error + gamma * lam * next_advantage
+            value_loss = 0.5 * (v - (advantage + baseline)).square()
+            step_loss = (
+                critic * value_loss - dnn.log_prob(a) * advantage - entropy * dnn(o).entropy()
+            )
+            loss = step_loss.mean(over=(b, t))
             loss.backward()
-            rate = lr * (1.0 - value(i).floating() / value(I).floating())
-            Adam(dnn.params, lr=rate, eps=1e-5, max_norm=max_norm).step()
+            lr_decay = 1.0 - value(i).floating() / value(I).floating()
+            Adam(dnn.params, lr=lr * lr_decay, eps=1e-5, max_norm=max_norm).step()
         with ctx.region("returns"):
             returns, episodes = episode_returns(step, over=b, along=(i, t))
         ctx.output("return", returns)

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 
 from timerl_nb.base.errors import BoundsError, ShapeError
-from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.argument_checks import is_whole, number
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     concat,
     like,
@@ -30,6 +31,7 @@ from timerl_nb.rl.episode_returns import episode_returns
 from timerl_nb.rl.policy_networks import DNNBuilder, Mask
 
 
+@explain_call_errors
 def clipped_ppo(
     env: str | Simulation = "CartPole-v1",
     *,
@@ -91,31 +93,33 @@ def clipped_ppo(
         value_clip = number("value_clip", value_clip, least=0)
     if target_kl is not None:
         target_kl = number("target_kl", target_kl, least=0)
-    if not all(isinstance(n, int) and n > 0 for n in (epochs, minibatches)):
+    if not all(is_whole(n) and n > 0 for n in (epochs, minibatches)):
         raise ShapeError(
             f"epochs and minibatches must be positive integers, not {epochs!r} and {minibatches!r}.",
             hint="write epochs=4, minibatches=4.",
         )
 
-    def rows(bounds: Mapping[str, int]) -> int:
-        points = bounds["B"] * bounds["T"]
-        if points % minibatches:
+    epochs, minibatches = int(epochs), int(minibatches)
+
+    def minibatch_size(bounds: Mapping[str, int]) -> int:
+        steps = bounds["B"] * bounds["T"]
+        if steps % minibatches:
             raise BoundsError(
-                f"B * T = {points} steps do not divide into {minibatches} minibatches.",
+                f"B * T = {steps} steps do not divide into {minibatches} minibatches.",
                 hint="choose B and T with a product divisible by minibatches.",
             )
-        return points // minibatches
+        return steps // minibatches
 
     with Context("b", "i", "t", "e", "j", "m") as ctx:
         (b, B), (i, I), (t, T), (e, E), (j, J), (m, M) = ctx.dims
         ctx.fix(E, epochs)
         ctx.fix(J, minibatches)
-        ctx.fix(M, rows)
+        ctx.fix(M, minibatch_size)
         with ctx.region("acting"):
-            design = DNNBuilder(domain=(i, e, j)).from_env(
+            builder = DNNBuilder(domain=(i, e, j)).from_env(
                 env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), mask=mask
             )
-            dnn = design.build()
+            dnn = builder.build()
             old = dnn[i, 0, 0]
             o = like(env.obs_space, domain=(b, i, t)).named("o")
             a = old.sample(o).named("a")
@@ -125,51 +129,52 @@ def clipped_ppo(
             o[b, i, t + 1], r = step.obs, step.reward.named("r")
         with ctx.region("advantages"):
             v = old.value(o).named("v")
-            after = where(step.terminated, 0.0, old.value(step.final_obs))
-            surprise = r + gamma * after - v
+            next_value = where(step.terminated, 0.0, old.value(step.final_obs))
+            td_error = r + gamma * next_value - v
             advantage = tensor((), domain=(b, i, t)).named("advantage")
-            later = where(step.done, 0.0, advantage[b, i, min(t + 1, T - 1)])
-            advantage[t == T - 1] = surprise
-            advantage[t < T - 1] = surprise + gamma * lam * later
+            next_advantage = where(step.done, 0.0, advantage[b, i, min(t + 1, T - 1)])
+            advantage[t == T - 1] = td_error
+            advantage[t < T - 1] = td_error + gamma * lam * next_advantage
         with ctx.region("minibatches"):
             bits = random_bits((minibatches,), domain=(i, e, m))[i, e, 0:M]
             order = concat([bits.take(k, axis=1) for k in range(minibatches)]).argsort()
-            row = order.take(m * minibatches + j).named("row")
-            when, whose = row % value(T), row // value(T)
+            index = order.take(m * minibatches + j).named("index")
+            t_index, b_index = index % value(T), index // value(T)
 
-            def drawn(x: RecurrentTensor) -> RecurrentTensor:
-                return x.detach()[0:B, i, 0:T].take(when, axis=1).take(whose)
+            def minibatch(x: RecurrentTensor) -> RecurrentTensor:
+                return x.detach()[0:B, i, 0:T].take(t_index, axis=1).take(b_index)
 
-            seen, took, was, known = map(drawn, (o, a, old.log_prob(a), v))
-            gain = drawn(advantage)
-            target = gain + known
-            gain = (gain - gain.mean(over=m)) / (gain.std(over=m) + 1e-8)
+            obs, action, old_log_prob, old_value = map(minibatch, (o, a, old.log_prob(a), v))
+            sampled = minibatch(advantage)
+            target = sampled + old_value
+            normalized = (sampled - sampled.mean(over=m)) / (sampled.std(over=m) + 1e-8)
         with ctx.region("learning"):
-            dist, new = dnn(seen), dnn.value(seen)
-            change = dist.log_prob(took) - was
-            ratio = change.exp()
-            better = min(ratio * gain, ratio.clip(1 - clip, 1 + clip) * gain)
-            wrong = (new - target).square()
+            dist, new_value = dnn(obs), dnn.value(obs)
+            log_ratio = dist.log_prob(action) - old_log_prob
+            ratio = log_ratio.exp()
+            surrogate = min(ratio * normalized, ratio.clip(1 - clip, 1 + clip) * normalized)
+            squared_error = (new_value - target).square()
             if value_clip is not None:
-                near = known + (new - known).clip(-value_clip, value_clip)
-                wrong = max(wrong, (near - target).square())
-            regret = 0.5 * wrong
-            lost = critic * regret - better - entropy * dist.entropy()
-            loss = lost.mean(over=m)
+                clipped_value = old_value + (new_value - old_value).clip(-value_clip, value_clip)
+                squared_error = max(squared_error, (clipped_value - target).square())
+            value_loss = 0.5 * squared_error
+            step_loss = critic * value_loss - surrogate - entropy * dist.entropy()
+            loss = step_loss.mean(over=m)
             loss.backward()
-            going = None
+            is_updated = None
             if target_kl is not None:
                 stopped = tensor((), "bool", domain=(i, e, j)).named("stopped")
-                divergence = (ratio - 1.0 - change).detach().mean(over=m)
-                stop = stopped | (divergence > 1.5 * target_kl)
+                approx_kl = (ratio - 1.0 - log_ratio).detach().mean(over=m)
+                stop = stopped | (approx_kl > 1.5 * target_kl)
                 stopped[i, 0, 0] = False
                 stopped[i, e + 1, 0] = stop[i, e, J - 1]
                 stopped[i, e, j + 1] = stop
-                going = ~stop
-                ctx.output("updates", going.sum(over=(e, j)))
-            left = 1.0 - value(i).floating() / value(I).floating()
-            how = {"eps": 1e-5, "max_norm": max_norm, "along": (i, e, j), "when": going}
-            Adam(dnn.params, lr=lr * left if anneal else lr, **how).step()
+                is_updated = ~stop
+                ctx.output("updates", is_updated.sum(over=(e, j)))
+            lr_decay = 1.0 - value(i).floating() / value(I).floating()
+            rate = lr * lr_decay if anneal else lr
+            settings = {"eps": 1e-5, "max_norm": max_norm, "along": (i, e, j), "when": is_updated}
+            Adam(dnn.params, lr=rate, **settings).step()
         with ctx.region("returns"):
             returns, episodes = episode_returns(step, over=b, along=(i, t))
         ctx.output("return", returns)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import inf, prod
 
 from timerl_nb.compiler.language.argument_checks import integer, number, numbers, widths
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     constant,
     like,
@@ -18,33 +19,34 @@ from timerl_nb.compiler.language.inputs.tensor_sources import (
     value,
     where,
 )
-from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.env.environment import Simulation
 from timerl_nb.env.spaces import Discrete
 from timerl_nb.optim import Adam
+from timerl_nb.optim.schedules import linear
 from timerl_nb.rl.categorical_returns import Support
 from timerl_nb.rl.episode_returns import episode_returns
 from timerl_nb.rl.off_policy_actions import (
-    best_action,
-    continuing,
-    flatten_observations,
+    flatten,
+    greedy_action,
+    off_policy_environment,
     random_action,
 )
 from timerl_nb.rl.policy_networks import Mask, check_mask
 from timerl_nb.rl.q_network import QNetwork
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
-from timerl_nb.rl.transition_sampling import Remembered
+from timerl_nb.rl.transition_sampling import SampledTransitions
 
 
+@explain_call_errors
 def dqn(
     env: str | Simulation = "CartPole-v1",
     *,
     hidden: Sequence[int] = (64, 64),
     mask: Mask | None = None,
-    length: int = 5_000,
+    buffer_size: int = 5_000,
     batch: int = 16,
     steps: int = 10,
     double: bool = True,
@@ -57,13 +59,13 @@ def dqn(
     lr: float = 2e-3,
     target_every: int = 500,
     epsilon: tuple[float, float, int] = (1.0, 0.01, 3_000),
-    after: int = 500,
+    learning_starts: int = 500,
     max_norm: float = 10.0,
     scale: Sequence[float] | None = None,
 ) -> Context:
     """Return the program of DQN with replay from the program's own past steps.
 
-    It takes T steps in each of B environments, with one update per step from `after` on. The outputs over t are
+    It takes T steps in each of B environments, with one update per step from `learning_starts` on. The outputs over t are
     "return", the mean over the episodes that end at t (0 if there are none), "episodes", their number, and "loss".
 
     Args:
@@ -71,7 +73,7 @@ def dqn(
         hidden: the widths of the tanh layers.
         mask: a function of observations that returns the allowed actions, such as `trl.env.TicTacToe.legal`; axes of draws
             may come first. None allows all actions.
-        length: the number of steps per environment in the replay window.
+        buffer_size: the number of steps per environment in the replay window.
         batch: the number of steps drawn per environment and update.
         steps: the number of rewards in a return.
         double: choose the next action by the network and evaluate it by the target network.
@@ -86,7 +88,7 @@ def dqn(
         target_every: the number of steps between copies of the network to its target.
         epsilon: (first, last, steps): the probability of a random action. It changes linearly from `first` to `last`
             over `steps` steps.
-        after: the first step with an update.
+        learning_starts: the first step with an update.
         max_norm: the greatest Euclidean norm of the gradients.
         scale: factors of the observations; use them if some components vary much less than others.
 
@@ -98,33 +100,31 @@ def dqn(
         ShapeError: an argument has an unsuitable value.
 
     Example:
-        >>> trl.algorithms.dqn("CartPole-v1", length=1_000)
+        >>> trl.algorithms.dqn("CartPole-v1", buffer_size=1_000)
         Context(b < B, t < T...; ... operations)
     """
-    env, choices = continuing("DQN", env, Discrete)
+    env, act_space = off_policy_environment("DQN", env, Discrete)
     hidden = widths("hidden", hidden)
     check_mask(mask)
     steps = integer("steps", steps, least=1, most=10_000)
-    actions, gamma = choices.n, number("gamma", gamma, least=0, most=1)
-    first, last, until = numbers("epsilon", epsilon, (0, 1), (0, 1), (1, inf))
+    learning_starts = integer("learning_starts", learning_starts, least=0)
+    actions, gamma = act_space.n, number("gamma", gamma, least=0, most=1)
+    first, last, epsilon_steps = numbers("epsilon", epsilon, (0, 1), (0, 1), (1, inf))
     low, high = numbers("support", support, (-inf, inf), (-inf, inf))
-    returned = None if atoms is None else Support(low, high, atoms)
+    categorical = None if atoms is None else Support(low, high, atoms)
     if scale is not None:
         scale = numbers("scale", scale, *[(-inf, inf)] * prod(env.obs_space.shape[-1:]))
     with Context("b", "t") as ctx:
         (b, _), (t, T) = ctx.dims
 
-        def mean(found: RecurrentTensor) -> RecurrentTensor:
-            return found if returned is None else returned.mean(found)
+        def q_values(outputs: RecurrentTensor) -> RecurrentTensor:
+            return outputs if categorical is None else categorical.mean(outputs)
 
-        def pick(found: RecurrentTensor, action: RecurrentTensor) -> RecurrentTensor:
-            which = action.one_hot(actions)
-            if returned is None:
-                return (found * which).sum(axis=-1)
-            return (found * which.unsqueeze(-1)).sum(axis=-2)
-
-        def flat(x: RecurrentTensor) -> RecurrentTensor:
-            return flatten_observations(x, env.obs_space)
+        def of_action(outputs: RecurrentTensor, action: RecurrentTensor) -> RecurrentTensor:
+            one_hot = action.one_hot(actions)
+            if categorical is None:
+                return (outputs * one_hot).sum(axis=-1)
+            return (outputs * one_hot.unsqueeze(-1)).sum(axis=-2)
 
         with ctx.region("acting"):
             q = QNetwork(
@@ -137,38 +137,43 @@ def dqn(
             )
             o = like(env.obs_space, domain=(b, t)).named("o")
             o[b, 0] = _scale_observations(env.reset(domain=(b,)), scale)
-            explores = first + (last - first) * min(value(t).floating() / until, 1.0)
-            drawn = random_action(actions, mask, o, (b, t))
-            best = best_action(mean(q(flat(o))), mask, o)
-            a = where(random_uniform((), domain=(b, t)) < explores, drawn, best).named("a")
+            exploration_rate = linear(t, first, last, int(epsilon_steps))
+            random = random_action(actions, mask, o, (b, t))
+            greedy = greedy_action(q_values(q(flatten(o, env.obs_space))), mask, o)
+            explores = random_uniform((), domain=(b, t)) < exploration_rate
+            a = where(explores, random, greedy).named("a")
             step = env.step(a)
             o[b, t + 1] = _scale_observations(step.obs, scale)
             step = replace(step, final_obs=_scale_observations(step.final_obs, scale))
         with ctx.region("replay"):
-            memory = window(length, over=t, steps=steps)
-            past = Remembered(memory, batch, domain=(b, t), alpha=alpha, beta=beta)
-            seen, did = flat(past.starts(o)), past.starts(a)
-            gain, later, worth = past.returns(step, gamma)
+            buffer = window(buffer_size, over=t, steps=steps)
+            sample = SampledTransitions(buffer, batch, domain=(b, t), alpha=alpha, beta=beta)
+            obs, action = flatten(sample.starts(o), env.obs_space), sample.starts(a)
+            reward, next_obs, discount = sample.returns(step, gamma)
         with ctx.region("learning"):
-            target = Target(q)
-            then = target.network(flat(later))
-            which = best_action(mean(q(flat(later)) if double else then), mask, later)
-            then, now = pick(then, which), pick(q(seen), did)
-            if returned is None:
-                goal = (gain + worth * then).detach()
-                error = goal - now
-                size = abs(error)
-                regret = where(size < 1.0, 0.5 * error.square(), size - 0.5)
+            target_q = Target(q)
+            flat_next_obs = flatten(next_obs, env.obs_space)
+            next_outputs = target_q.network(flat_next_obs)
+            selection = q(flat_next_obs) if double else next_outputs
+            next_action = greedy_action(q_values(selection), mask, next_obs)
+            next_value = of_action(next_outputs, next_action)
+            prediction = of_action(q(obs), action)
+            if categorical is None:
+                target = (reward + discount * next_value).detach()
+                td_error = target - prediction
+                size = abs(td_error)
+                sample_loss = where(size < 1.0, 0.5 * td_error.square(), size - 0.5)  # Huber
             else:
-                goal = returned.project(then.softmax(-1), gain, worth).detach()
-                error = regret = -(goal * now.log_softmax(-1)).sum(axis=-1)
-            loss = (past.weight * regret).mean(axis=0).mean(over=b)
+                target = categorical.project(next_value.softmax(-1), reward, discount).detach()
+                cross_entropy = -(target * prediction.log_softmax(-1)).sum(axis=-1)
+                td_error = sample_loss = cross_entropy
+            loss = (sample.weight * sample_loss).mean(axis=0).mean(over=b)
             loss.backward()
-            left = 1.0 - value(t).floating() / value(T).floating()
-            rate = where(value(t) >= after, lr * left, 0.0)
+            lr_decay = 1.0 - value(t).floating() / value(T).floating()
+            rate = where(value(t) >= learning_starts, lr * lr_decay, 0.0)
             Adam(q.params, lr=rate, max_norm=max_norm).step()
-            target.take_over(target_every)
-            past.update(error)
+            target_q.hard_update(target_every)
+            sample.update(td_error)
         with ctx.region("returns"):
             returns, episodes = episode_returns(step, over=b, along=t)
         ctx.output("return", returns)

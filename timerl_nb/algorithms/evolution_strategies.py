@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import like, random_normal, value
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.env.environment import Simulation, made
@@ -17,6 +18,7 @@ from timerl_nb.optim import Adam
 from timerl_nb.rl.policy_networks import DNNBuilder
 
 
+@explain_call_errors
 def evolution_strategies(
     env: str | Simulation = "CartPole-v1",
     *,
@@ -57,29 +59,29 @@ def evolution_strategies(
         ctx.fix(S, 2)
         with ctx.region("acting"):
             env = made(env)
-            design = DNNBuilder(domain=(i,)).from_env(env, hidden, init=orthogonal, gain=sqrt(2))
-            dnn = design.build()
+            builder = DNNBuilder(domain=(i,)).from_env(env, hidden, init=orthogonal, gain=sqrt(2))
+            dnn = builder.build()
             sign = 2.0 * value(s).floating() - 1.0
             noise = {p.name: random_normal(p.shape, domain=(n, i)) for p in dnn.params}
-            moved = {p.name: p + sigma * sign * noise[p.name] for p in dnn.params}
-            perturbed = dnn.with_values(moved)
+            perturbed = {p.name: p + sigma * sign * noise[p.name] for p in dnn.params}
+            population = dnn.with_values(perturbed)
             o = like(env.obs_space, domain=(s, n, i, t)).named("o")
             o[s, n, i, 0] = env.reset(domain=(s, n, i))
-            a = perturbed(o).mode().named("a")
+            a = population(o).mode().named("a")
             step = env.step(a)
             o[s, n, i, t + 1], r, _ = step
             ctx.policy(dnn, o, lambda dnn, o: dnn(o).mode())
         with ctx.region("learning"):
             fitness = r.named("r").sum(over=t).named("fitness")
             others = fitness[0:S, 0:N]
-            ahead = (fitness > others).floating() - (fitness < others).floating()
-            rank = 0.5 * ahead.sum(axis=(0, 1)) / value(2 * N - 1).floating()  # -1/2 to 1/2
-            along = sum((p * noise[p.name]).sum() for p in dnn.params)
-            size = sum(p.square().sum() for p in dnn.params)
-            loss = decay * size - (rank * sign * along).mean(over=(s, n)) / sigma
+            comparison = (fitness > others).floating() - (fitness < others).floating()
+            rank = 0.5 * comparison.sum(axis=(0, 1)) / value(2 * N - 1).floating()  # -1/2 to 1/2
+            projection = sum((p * noise[p.name]).sum() for p in dnn.params)
+            squared_norm = sum(p.square().sum() for p in dnn.params)
+            loss = decay * squared_norm - (rank * sign * projection).mean(over=(s, n)) / sigma
             loss.backward()
-            left = 1.0 - value(i).floating() / value(I).floating()
-            Adam(dnn.params, lr=lr * left if anneal else lr).step()
+            lr_decay = 1.0 - value(i).floating() / value(I).floating()
+            Adam(dnn.params, lr=lr * lr_decay if anneal else lr).step()
         ctx.output("return", fitness.mean(over=(s, n)))
         ctx.output("best", fitness.max(over=(s, n)))
     return ctx

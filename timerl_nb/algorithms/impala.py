@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from timerl_nb.compiler.language.argument_checks import integer, number
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor, value, where
 from timerl_nb.compiler.language.inputs.tensor_sources import maximum as max
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
@@ -21,6 +22,7 @@ from timerl_nb.rl.episode_returns import episode_returns
 from timerl_nb.rl.policy_networks import DNNBuilder, Mask
 
 
+@explain_call_errors
 def impala(
     env: str | Simulation = "CartPole-v1",
     *,
@@ -76,10 +78,10 @@ def impala(
     with Context("b", "i", "t") as ctx:
         (b, _), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
-            design = DNNBuilder(domain=(i,)).from_env(
+            builder = DNNBuilder(domain=(i,)).from_env(
                 env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), mask=mask
             )
-            dnn = design.build()
+            dnn = builder.build()
             behaviour = dnn[max(i - lag, 0)]
             o = like(env.obs_space, domain=(b, i, t)).named("o")
             a = behaviour.sample(o).named("a")
@@ -89,23 +91,24 @@ def impala(
             o[b, i, t + 1], r, done = step.obs, step.reward.named("r"), step.done
         with ctx.region("learning"):
             dist, v = dnn(o), dnn.value(o).named("v")
-            log_prob, known = dist.log_prob(a), v.detach()
+            log_prob, baseline = dist.log_prob(a), v.detach()
             ratio = (log_prob - behaviour.log_prob(a)).exp().detach().named("ratio")
-            after = where(step.terminated, 0.0, dnn.value(step.final_obs).detach())
-            surprise = r + gamma * after - known
-            trusted, carried = min(ratio, rho), gamma * lam * min(ratio, c)
-            drift = tensor((), domain=(b, i, t)).named("drift")  # V-trace target minus value
-            later = where(done, 0.0, drift[b, i, min(t + 1, T - 1)])
-            drift[t == T - 1] = trusted * surprise
-            drift[t < T - 1] = trusted * surprise + carried * later
-            follows = where(value(t) < value(T - 1), later, 0.0)
-            advantage = trusted * (surprise + gamma * follows)
-            regret = 0.5 * (v - (drift + known)).square()
-            lost = critic * regret - log_prob * advantage - entropy * dist.entropy()
-            loss = lost.mean(over=(b, t))
+            next_value = where(step.terminated, 0.0, dnn.value(step.final_obs).detach())
+            td_error = r + gamma * next_value - baseline
+            clipped_rho, discounted_c = min(ratio, rho), gamma * lam * min(ratio, c)
+            correction = tensor((), domain=(b, i, t)).named("correction")  # V-trace target minus V
+            next_correction = where(done, 0.0, correction[b, i, min(t + 1, T - 1)])
+            correction[t == T - 1] = clipped_rho * td_error
+            correction[t < T - 1] = clipped_rho * td_error + discounted_c * next_correction
+            next_correction = where(value(t) < value(T - 1), next_correction, 0.0)
+            advantage = clipped_rho * (td_error + gamma * next_correction)
+            value_loss = 0.5 * (v - (correction + baseline)).square()
+            step_loss = critic * value_loss - log_prob * advantage - entropy * dist.entropy()
+            loss = step_loss.mean(over=(b, t))
             loss.backward()
-            left = 1.0 - value(i).floating() / value(I).floating()
-            Adam(dnn.params, lr=lr * left if anneal else lr, eps=1e-5, max_norm=max_norm).step()
+            lr_decay = 1.0 - value(i).floating() / value(I).floating()
+            rate = lr * lr_decay if anneal else lr
+            Adam(dnn.params, lr=rate, eps=1e-5, max_norm=max_norm).step()
         with ctx.region("returns"):
             returns, episodes = episode_returns(step, over=b, along=(i, t))
         ctx.output("return", returns)

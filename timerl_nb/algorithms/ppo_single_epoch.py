@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor, value, where
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.driver.compiling_context import Context
@@ -19,6 +20,7 @@ from timerl_nb.optim import Adam
 from timerl_nb.rl.policy_networks import DNNBuilder, Mask
 
 
+@explain_call_errors
 def ppo(
     env: str | Simulation = "CartPole-v1",
     *,
@@ -66,10 +68,10 @@ def ppo(
         (b, _), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
             env = made(env)
-            design = DNNBuilder(domain=(i,)).from_env(
+            builder = DNNBuilder(domain=(i,)).from_env(
                 env, hidden, critic=True, init=orthogonal, gain=sqrt(2), mask=mask
             )
-            dnn = design.build()
+            dnn = builder.build()
             o = like(env.obs_space, domain=(b, i, t)).named("o")
             o[b, i, 0] = env.reset(domain=(b, i))
             a = dnn.sample(o).named("a")
@@ -78,24 +80,28 @@ def ppo(
             r.named("r")
         with ctx.region("learning"):
             v = dnn.value(o).named("v")
-            known, after = v.detach(), min(t + 1, T - 1)
+            baseline, next_t = v.detach(), min(t + 1, T - 1)
             advantage = tensor((), domain=(b, i, t)).named("advantage")
             if bootstrap:
-                beyond = where(step.terminated, 0.0, dnn.value(step.final_obs).detach())
-                last = surprise = r + gamma * beyond - known
+                next_value = where(step.terminated, 0.0, dnn.value(step.final_obs).detach())
+                last_td_error = td_error = r + gamma * next_value - baseline
             else:
-                last, surprise = r - known, r + gamma * step.then(known[b, i, after]) - known
-            advantage[t == T - 1] = last
-            advantage[t < T - 1] = surprise + gamma * lam * step.then(advantage[b, i, after])
+                next_value = step.then(baseline[b, i, next_t])
+                last_td_error, td_error = r - baseline, r + gamma * next_value - baseline
+            advantage[t == T - 1] = last_td_error
+            advantage[t < T - 1] = td_error + gamma * lam * step.then(advantage[b, i, next_t])
             mean = step.mean(advantage, over=(b, t))
-            spread = step.mean((advantage - mean).square(), over=(b, t)).sqrt()
-            scaled = (advantage - mean) / (spread + 1e-8)
-            regret = 0.5 * (v - (advantage + known)).square()
-            lost = critic * regret - dnn.log_prob(a) * scaled - entropy * dnn(o).entropy()
-            loss = step.masked(lost).mean(over=(b, t))
+            std = step.mean((advantage - mean).square(), over=(b, t)).sqrt()
+            normalized = (advantage - mean) / (std + 1e-8)
+            value_loss = 0.5 * (v - (advantage + baseline)).square()
+            step_loss = (
+                critic * value_loss - dnn.log_prob(a) * normalized - entropy * dnn(o).entropy()
+            )
+            loss = step.masked(step_loss).mean(over=(b, t))
             loss.backward()
-            left = 1.0 - value(i).floating() / value(I).floating()
-            Adam(dnn.params, lr=lr * left if anneal else lr, max_norm=max_norm).step()
+            lr_decay = 1.0 - value(i).floating() / value(I).floating()
+            rate = lr * lr_decay if anneal else lr
+            Adam(dnn.params, lr=rate, max_norm=max_norm).step()
         ctx.output("return", r.sum(over=t).mean(over=b))
         ctx.output("loss", loss)
     return ctx

@@ -12,6 +12,7 @@ from math import inf, prod
 from typing import Any
 
 from timerl_nb.compiler.language.argument_checks import integer, number, numbers, widths
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     like,
     random_uniform,
@@ -27,30 +28,32 @@ from timerl_nb.driver.compiling_context import Context
 from timerl_nb.env.environment import Simulation
 from timerl_nb.env.spaces import Discrete
 from timerl_nb.optim import Adam
+from timerl_nb.optim.schedules import linear
 from timerl_nb.rl.episode_returns import episode_returns
 from timerl_nb.rl.off_policy_actions import (
-    best_action,
-    continuing,
-    flatten_observations,
+    flatten,
+    greedy_action,
+    off_policy_environment,
     random_action,
 )
 from timerl_nb.rl.policy_networks import Mask, check_mask
 from timerl_nb.rl.recurrent_q_network import RecurrentQNetwork
 from timerl_nb.rl.replay_window import window
 from timerl_nb.rl.target_network import Target
-from timerl_nb.rl.transition_sampling import Remembered
+from timerl_nb.rl.transition_sampling import SampledTransitions
 
 Network, Tensor = RecurrentQNetwork, RecurrentTensor
 Pair = tuple[Tensor, Tensor]
 
 
+@explain_call_errors
 def r2d2(
     env: str | Simulation = "TMaze",
     *,
     hidden: Sequence[int] = (32,),
     mask: Mask | None = None,
-    state: int = 32,
-    length: int = 500,
+    state_size: int = 32,
+    buffer_size: int = 500,
     batch: int = 4,
     burn_in: int = 8,
     steps: int = 5,
@@ -61,12 +64,12 @@ def r2d2(
     lr: float = 2e-3,
     target_every: int = 50,
     epsilon: tuple[float, float, int] = (1.0, 0.01, 400),
-    after: int = 20,
+    learning_starts: int = 20,
     max_norm: float = 10.0,
 ) -> Context:
     """Return the program of R2D2 with replay of sequences from the program's own past.
 
-    Each iteration takes T steps in each of B environments. Iterations from `after` on also make one update. T is the
+    Each iteration takes T steps in each of B environments. Iterations from `learning_starts` on also make one update. T is the
     length of the sequences, so gradients flow back through at most T steps. The outputs over i are "return", the mean
     over the episodes that end in the iteration (0 if there are none), "episodes", their number, and "loss".
 
@@ -75,8 +78,8 @@ def r2d2(
         hidden: the widths of the tanh layers before the GRU.
         mask: a function of observations that returns the allowed actions, such as `trl.env.TicTacToe.legal`; axes of draws
             may come first. None allows all actions.
-        state: the size of the GRU's state.
-        length: the number of sequences per environment in the replay window.
+        state_size: the size of the GRU's state.
+        buffer_size: the number of sequences per environment in the replay window.
         batch: the number of sequences drawn per environment and update.
         burn_in: the number of burn-in steps before a sequence, at most T; 0 begins with the stored state.
         steps: the number of rewards in a return; returns end at the end of a sequence.
@@ -88,7 +91,7 @@ def r2d2(
         target_every: the number of iterations between copies of the network to its target.
         epsilon: (first, last, iterations): the probability of a random action. It changes linearly from `first` to
             `last` over `iterations` iterations.
-        after: the first iteration with an update, at least 1.
+        learning_starts: the first iteration with an update, at least 1.
         max_norm: the greatest Euclidean norm of the gradients.
 
     Returns:
@@ -99,88 +102,93 @@ def r2d2(
         ShapeError: an argument has an unsuitable value.
 
     Example:
-        >>> trl.algorithms.r2d2("TMaze", length=100)
+        >>> trl.algorithms.r2d2("TMaze", buffer_size=100)
         Context(b < B, i < I, t < T; ... operations)
     """
-    env, choices = continuing("R2D2", env, Discrete)
+    env, act_space = off_policy_environment("R2D2", env, Discrete)
     hidden = widths("hidden", hidden)
     check_mask(mask)
     steps, burn_in = (
         integer("steps", steps, least=1, most=1_000),
         integer("burn_in", burn_in, least=0),
     )
-    state, after = integer("state", state, least=1), integer("after", after, least=1)
-    actions, gamma = choices.n, number("gamma", gamma, least=0, most=1)
+    state_size = integer("state_size", state_size, least=1)
+    learning_starts = integer("learning_starts", learning_starts, least=1)
+    actions, gamma = act_space.n, number("gamma", gamma, least=0, most=1)
     eta = number("eta", eta, least=0, most=1)
-    first, last, until = numbers("epsilon", epsilon, (0, 1), (0, 1), (1, inf))
+    first, last, epsilon_steps = numbers("epsilon", epsilon, (0, 1), (0, 1), (1, inf))
     with Context("b", "i", "t") as ctx:
         (b, _), (i, I), (t, T) = ctx.dims
-
-        def flat(x: RecurrentTensor) -> RecurrentTensor:
-            return flatten_observations(x, env.obs_space)
-
         with ctx.region("acting"):
             inputs = prod(env.obs_space.shape)
-            q = RecurrentQNetwork(inputs, hidden, state, actions, domain=(i,))
+            q = RecurrentQNetwork(inputs, hidden, state_size, actions, domain=(i,))
             o = like(env.obs_space, domain=(b, i, t)).named("o")
-            h = tensor((state,), domain=(b, i, t)).named("h")
-            o[b, 0, 0], h[b, 0, 0] = env.reset(domain=(b,)), zeros((state,))
-            knows = q.remember(h, flat(o))
-            explores = first + (last - first) * min(value(i).floating() / until, 1.0)
-            drawn = random_action(actions, mask, o, (b, i, t))
-            chance = random_uniform((), domain=(b, i, t))
-            a = where(chance < explores, drawn, best_action(q(knows), mask, o)).named("a")
+            h = tensor((state_size,), domain=(b, i, t)).named("h")
+            o[b, 0, 0], h[b, 0, 0] = env.reset(domain=(b,)), zeros((state_size,))
+            state = q.next_state(h, flatten(o, env.obs_space))
+            exploration_rate = linear(i, first, last, int(epsilon_steps))
+            random = random_action(actions, mask, o, (b, i, t))
+            explores = random_uniform((), domain=(b, i, t)) < exploration_rate
+            a = where(explores, random, greedy_action(q(state), mask, o)).named("a")
             step = env.step(a)
-            remembers = where(step.done, 0.0, knows).detach()
-            o[b, i + 1, 0], h[b, i + 1, 0] = step.obs[b, i, T - 1], remembers[b, i, T - 1]
-            o[b, i, t + 1], h[b, i, t + 1] = step.obs, remembers
+            next_h = where(step.done, 0.0, state).detach()
+            o[b, i + 1, 0], h[b, i + 1, 0] = step.obs[b, i, T - 1], next_h[b, i, T - 1]
+            o[b, i, t + 1], h[b, i, t + 1] = step.obs, next_h
         with ctx.region("replay"):
-            memory = window(length, over=i, steps=2)  # a sequence and the one before it
-            past = Remembered(memory, batch, domain=(b, i), alpha=alpha, beta=beta)
-            seen, did, reward = (past.ends(x) for x in (o, a, step.reward))
-            done, ended, final = (
-                past.ends(x) for x in (step.done, step.terminated, step.final_obs)
-            )
-            seen_before, done_before = past.starts(o), past.starts(step.done)
-            stored = past.starts(h[b, i, max(T - burn_in, 0)]) if burn_in else past.ends(h[b, i, 0])
+            buffer = window(buffer_size, over=i, steps=2)  # a sequence and the one before it
+            sample = SampledTransitions(buffer, batch, domain=(b, i), alpha=alpha, beta=beta)
+            obs, action, reward = (sample.ends(x) for x in (o, a, step.reward))
+            done, terminated = sample.ends(step.done), sample.ends(step.terminated)
+            final_obs = sample.ends(step.final_obs)
+            burn_in_obs, burn_in_done = sample.starts(o), sample.starts(step.done)
+            if burn_in:
+                stored_state = sample.starts(h[b, i, max(T - burn_in, 0)])
+            else:
+                stored_state = sample.ends(h[b, i, 0])
 
-        def unroll(network: Network, start: Tensor, o: Tensor, done: Tensor, first: Any) -> Pair:
+        def unroll(network: Network, start: Tensor, obs: Tensor, done: Tensor, first: Any) -> Pair:
             """Return the states after each observation, and the last one before the next observation.
 
             The recurrence begins at step `first` from the state `start`.
             """
-            s = tensor((batch, state), domain=(b, i, t))
-            found = network.remember(s, flat(o))
-            later = where(done.unsqueeze(-1), 0.0, found)
-            s[b, i, 0] = start
-            s[b, i, t + 1] = where(value(t) < first, start, later)
-            return found, later[b, i, T - 1]
+            h = tensor((batch, state_size), domain=(b, i, t))
+            state = network.next_state(h, flatten(obs, env.obs_space))
+            next_h = where(done.unsqueeze(-1), 0.0, state)
+            h[b, i, 0] = start
+            h[b, i, t + 1] = where(value(t) < first, start, next_h)
+            return state, next_h[b, i, T - 1]
 
         def states(network: Network) -> Tensor:
-            start = stored
+            h = stored_state
             if burn_in:
-                _, start = unroll(network, stored, seen_before, done_before, value(T) - burn_in)
-            return unroll(network, start.detach(), seen, done, 0)[0]
+                _, h = unroll(network, h, burn_in_obs, burn_in_done, value(T) - burn_in)
+            return unroll(network, h.detach(), obs, done, 0)[0]
 
         with ctx.region("learning"):
-            target = Target(q)
-            here, there = states(q), states(target.network)
-            which = best_action(q(q.remember(here, flat(final))), mask, final)
-            values = target.network(target.network.remember(there, flat(final)))
-            worth = where(ended, 0.0, gamma * (values * which.one_hot(actions)).sum(axis=-1))
-            goal = soonest = (reward + worth).detach()
-            stops = done | (value(t) == value(T) - 1)
+            target_q = Target(q)
+            target_network = target_q.network
+            state, target_state = states(q), states(target_network)
+            flat_final_obs = flatten(final_obs, env.obs_space)
+            next_state = q.next_state(state, flat_final_obs)
+            next_target_state = target_network.next_state(target_state, flat_final_obs)
+            next_action = greedy_action(q(next_state), mask, final_obs)
+            next_values = target_network(next_target_state)
+            next_value = (next_values * next_action.one_hot(actions)).sum(axis=-1)
+            one_step = (reward + where(terminated, 0.0, gamma * next_value)).detach()
+            is_last = done | (value(t) == value(T) - 1)
+            target = one_step
             for _ in range(steps - 1):
-                goal = where(stops, soonest, reward + gamma * goal[b, i, min(t + 1, T - 1)])
-            error = goal - (q(here) * did.one_hot(actions)).sum(axis=-1)
-            size = abs(error)
-            huber = where(size < 1.0, 0.5 * error.square(), size - 0.5)
-            loss = (past.weight * huber.mean(over=t)).mean(axis=0).mean(over=b)
+                target = where(is_last, one_step, reward + gamma * target[b, i, min(t + 1, T - 1)])
+            td_error = target - (q(state) * action.one_hot(actions)).sum(axis=-1)
+            size = abs(td_error)
+            huber = where(size < 1.0, 0.5 * td_error.square(), size - 0.5)
+            loss = (sample.weight * huber.mean(over=t)).mean(axis=0).mean(over=b)
             loss.backward()
-            left = 1.0 - value(i).floating() / value(I).floating()
-            Adam(q.params, lr=lr * left, max_norm=max_norm, when=value(i) >= after).step()
-            target.take_over(target_every)
-            past.update(eta * size.max(over=t) + (1.0 - eta) * size.mean(over=t))
+            lr_decay = 1.0 - value(i).floating() / value(I).floating()
+            learns = value(i) >= learning_starts
+            Adam(q.params, lr=lr * lr_decay, max_norm=max_norm, when=learns).step()
+            target_q.hard_update(target_every)
+            sample.update(eta * size.max(over=t) + (1.0 - eta) * size.mean(over=t))
         with ctx.region("returns"):
             returns, episodes = episode_returns(step, over=b, along=(i, t))
         ctx.output("return", returns)

@@ -11,6 +11,7 @@ from math import prod, sqrt
 
 from timerl_nb.base.errors import BoundsError
 from timerl_nb.compiler.language.argument_checks import integer, number
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     concat,
     like,
@@ -31,10 +32,11 @@ from timerl_nb.rl.episode_returns import episode_returns
 from timerl_nb.rl.policy_networks import DNNBuilder
 
 
+@explain_call_errors
 def recurrent_ppo(
     env: str | Simulation = "TMaze",
     *,
-    size: int = 32,
+    state_size: int = 32,
     segment: int = 25,
     epochs: int = 4,
     minibatches: int = 4,
@@ -56,7 +58,7 @@ def recurrent_ppo(
 
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`.
-        size: the size of the unit's state.
+        state_size: the size of the unit's state.
         segment: the number of steps of a segment, the limit of back-propagation through time.
         epochs: the number of passes over an iteration's segments, each in a new random order.
         minibatches: the number of minibatches per pass.
@@ -76,13 +78,14 @@ def recurrent_ppo(
         ShapeError: an argument has an unsuitable value.
 
     Example:
-        >>> trl.algorithms.recurrent_ppo("CartPole-v1", size=8)
+        >>> trl.algorithms.recurrent_ppo("CartPole-v1", state_size=8)
         Context(b < B, i < I, t < T, e < E, j < J, m < M, k < K; ... operations)
     """
     env = same_step_environment("recurrent PPO", env)
     gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
     critic, entropy = number("critic", critic), number("entropy", entropy)
-    clip, size = number("clip", clip, least=0), integer("size", size, least=1)
+    clip = number("clip", clip, least=0)
+    state_size = integer("state_size", state_size, least=1)
     epochs, minibatches = (
         integer("epochs", epochs, least=1),
         integer("minibatches", minibatches, least=1),
@@ -106,61 +109,66 @@ def recurrent_ppo(
         ctx.fix(K, segment)
         with ctx.region("acting"):
             inputs = prod(env.obs_space.shape)
-            cell = GRUCell(inputs, size, domain=(i, e, j), name="cell")
-            design = DNNBuilder(domain=(i, e, j)).from_env(
-                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), inputs=size
+            cell = GRUCell(inputs, state_size, domain=(i, e, j), name="cell")
+            builder = DNNBuilder(domain=(i, e, j)).from_env(
+                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), inputs=state_size
             )
-            dnn = design.build()
-            old, move = dnn[i, 0, 0], cell[i, 0, 0]
+            dnn = builder.build()
+            old, old_cell = dnn[i, 0, 0], cell[i, 0, 0]
             o = like(env.obs_space, domain=(b, i, t)).named("o")
-            h = tensor((size,), domain=(b, i, t)).named("h")
-            now = move(h, o.floating().reshape((inputs,)))
-            a = old.sample(now).named("a")
-            o[b, 0, 0], h[b, 0, 0] = env.reset(domain=(b,)), zeros((size,))
+            h = tensor((state_size,), domain=(b, i, t)).named("h")
+            state = old_cell(h, o.floating().reshape((inputs,)))
+            a = old.sample(state).named("a")
+            o[b, 0, 0], h[b, 0, 0] = env.reset(domain=(b,)), zeros((state_size,))
             step = env.step(a)
             o[b, i + 1, 0] = step.obs[b, i, T - 1]
             o[b, i, t + 1], r, done = step.obs, step.reward.named("r"), step.done
-            left = where(done, 0.0, now)
-            h[b, i + 1, 0] = left[b, i, T - 1]
-            h[b, i, t + 1] = left
+            next_h = where(done, 0.0, state)
+            h[b, i + 1, 0] = next_h[b, i, T - 1]
+            h[b, i, t + 1] = next_h
         with ctx.region("advantages"):
-            v = old.value(now).named("v")
-            beyond = old.value(move(now, step.final_obs.floating().reshape((inputs,))))
-            surprise = r + gamma * where(step.terminated, 0.0, beyond) - v
+            v = old.value(state).named("v")
+            final_state = old_cell(state, step.final_obs.floating().reshape((inputs,)))
+            next_value = where(step.terminated, 0.0, old.value(final_state))
+            td_error = r + gamma * next_value - v
             advantage = tensor((), domain=(b, i, t)).named("advantage")
-            later = where(done, 0.0, advantage[b, i, min(t + 1, T - 1)])
-            advantage[t == T - 1] = surprise
-            advantage[t < T - 1] = surprise + gamma * lam * later
+            next_advantage = where(done, 0.0, advantage[b, i, min(t + 1, T - 1)])
+            advantage[t == T - 1] = td_error
+            advantage[t < T - 1] = td_error + gamma * lam * next_advantage
         with ctx.region("minibatches"):
             bits = random_bits((minibatches,), domain=(i, e, m))[i, e, 0:M]
             order = concat([bits.take(n, axis=1) for n in range(minibatches)]).argsort()
-            row = order.take(m * minibatches + j).named("row")
-            each = value(T) // segment
-            first, whose = row % each * segment, row // each
+            index = order.take(m * minibatches + j).named("index")
+            per_env = value(T) // segment  # segments of an environment
+            first_t, b_index = index % per_env * segment, index // per_env
 
-            def drawn(x: RecurrentTensor, when: RecurrentTensor) -> RecurrentTensor:
-                return x.detach()[0:B, i, 0:T].take(when, axis=1).take(whose)
+            def minibatch(x: RecurrentTensor, t_index: RecurrentTensor) -> RecurrentTensor:
+                return x.detach()[0:B, i, 0:T].take(t_index, axis=1).take(b_index)
 
-            moments = [o, a, old.log_prob(a), v, advantage, done]
-            seen, took, was, known, gain, ends = (drawn(x, first + value(k)) for x in moments)
-            begin, target = drawn(h, first), gain + known
-            gain = (gain - gain.mean(over=(m, k))) / (gain.std(over=(m, k)) + 1e-8)
+            obs, action, old_log_prob, old_value, sampled, is_end = (
+                minibatch(x, first_t + value(k))
+                for x in (o, a, old.log_prob(a), v, advantage, done)
+            )
+            initial_h, target = minibatch(h, first_t), sampled + old_value
+            mean, std = sampled.mean(over=(m, k)), sampled.std(over=(m, k))
+            normalized = (sampled - mean) / (std + 1e-8)
         with ctx.region("learning"):
-            state = tensor((size,), domain=(i, e, j, m, k)).named("state")
-            after = cell(state, seen.floating().reshape((inputs,)))
-            state[i, e, j, m, 0] = begin
-            state[i, e, j, m, k + 1] = where(ends, 0.0, after)
-            dist, new = dnn(after), dnn.value(after)
-            ratio = (dist.log_prob(took) - was).exp()
-            better = min(ratio * gain, ratio.clip(1 - clip, 1 + clip) * gain)
-            lost = critic * 0.5 * (new - target).square() - better - entropy * dist.entropy()
-            loss = lost.mean(over=(m, k))
+            new_h = tensor((state_size,), domain=(i, e, j, m, k)).named("new_h")
+            new_state = cell(new_h, obs.floating().reshape((inputs,)))
+            new_h[i, e, j, m, 0] = initial_h
+            new_h[i, e, j, m, k + 1] = where(is_end, 0.0, new_state)
+            dist, new_value = dnn(new_state), dnn.value(new_state)
+            ratio = (dist.log_prob(action) - old_log_prob).exp()
+            surrogate = min(ratio * normalized, ratio.clip(1 - clip, 1 + clip) * normalized)
+            value_loss = critic * 0.5 * (new_value - target).square()
+            step_loss = value_loss - surrogate - entropy * dist.entropy()
+            loss = step_loss.mean(over=(m, k))
             loss.backward()
-            share = 1.0 - value(i).floating() / value(I).floating()
+            lr_decay = 1.0 - value(i).floating() / value(I).floating()
             params = [*cell.params, *dnn.params]
             Adam(
                 params,
-                lr=lr * share if anneal else lr,
+                lr=lr * lr_decay if anneal else lr,
                 eps=1e-5,
                 max_norm=max_norm,
                 along=(i, e, j),

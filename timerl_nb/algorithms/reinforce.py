@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import like
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.driver.compiling_context import Context
@@ -15,6 +16,7 @@ from timerl_nb.optim import Adam
 from timerl_nb.rl.policy_networks import DNNBuilder, Mask
 
 
+@explain_call_errors
 def reinforce(
     env: str | Simulation = "CartPole-v1",
     *,
@@ -51,10 +53,10 @@ def reinforce(
         (b, _), (i, _), (t, T) = ctx.dims
         with ctx.region("acting"):
             env = made(env)
-            design = DNNBuilder(domain=(i,)).from_env(
+            builder = DNNBuilder(domain=(i,)).from_env(
                 env, hidden, init=orthogonal, gain=sqrt(2), mask=mask
             )
-            dnn = design.build()
+            dnn = builder.build()
             o = like(env.obs_space, domain=(b, i, t)).named("o")
             o[b, i, 0] = env.reset(domain=(b, i))
             a = dnn.sample(o).named("a")

@@ -102,7 +102,8 @@ class Options:
         swap: "auto" moves values to the host between uses, to meet `device_memory`; False never does.
         executor: "xla" for compiled loops, "interpret" for single kernels; None reads TIMERL_EXECUTOR.
         fuse_iterations: number of iterations of the outermost loop per XLA call.
-        devices: number of JAX devices to shard the outermost vectorised dimension over.
+        devices: number of JAX devices to shard the outermost vectorised dimension over. "all" are those of
+            all processes (`trl.distributed`).
         backend: library of the kernels: "jax", or "torch" for the interpreter with PyTorch.
         device: device of PyTorch, such as "cpu" or "cuda"; None is the CPU. JAX has its own setting.
         torch_compile: compile the kernels of PyTorch by TorchInductor; on a CPU, this needs a C++ compiler.
@@ -129,7 +130,7 @@ class Options:
     swap: Literal["auto", False] = "auto"
     executor: Literal["xla", "interpret"] | None = None
     fuse_iterations: int = 1
-    devices: int = 1
+    devices: int | Literal["all"] = 1
     backend: Literal["jax", "torch"] = "jax"
     device: str | None = None
     torch_compile: bool = False
@@ -200,8 +201,11 @@ class Options:
             raise _wrong("random", self.random, '"threefry", "threefry13" or "hash32"')
         for name in ("fuse_iterations", "devices", "isl_operations"):
             count = getattr(self, name)
+            if name == "devices" and count == "all":
+                continue
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise _wrong(name, count, "a positive integer")
+                legal = "a positive integer"
+                raise _wrong(name, count, f'{legal} or "all"' if name == "devices" else legal)
 
     def _check_interpreted(self) -> None:
         """Refuse options that need XLA, and choose the interpreter.
@@ -247,6 +251,12 @@ class Options:
         """`device_memory` in bytes; None for the memory of a GPU, and no limit on a CPU."""
         assert not isinstance(self.device_memory, str)  # `__post_init__` has parsed texts
         return self.device_memory
+
+    @property
+    def device_count(self) -> int:
+        """`devices` as a number; "all" has been replaced before a compilation."""
+        assert isinstance(self.devices, int)
+        return self.devices
 
     def with_(self, **changes: Any) -> Options:
         """Return a copy with some options changed.

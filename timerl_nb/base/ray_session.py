@@ -33,6 +33,10 @@ def why_no_ray() -> str | None:
     """Return the reason why Ray cannot be used; None if it can."""
     if find_spec("ray") is None:
         return f"Ray is not installed: {INSTALL}"
+    return _why_too_old()
+
+
+def _why_too_old() -> str | None:
     try:
         found = version("ray")
     except PackageNotFoundError:  # a copy without metadata; importing it reports problems
@@ -55,7 +59,7 @@ def import_ray() -> Any:
         raise MissingPartError(
             f"Ray cannot be imported: {error}.", hint=f"install the extra: {INSTALL}."
         ) from error
-    why = why_no_ray()
+    why = _why_too_old()
     if why is not None:
         raise MissingPartError(f"{why.partition(':')[0]}.", hint=f"install the extra: {INSTALL}.")
     return ray
@@ -241,9 +245,13 @@ def _start(ray: Any, user: str) -> None:
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)  # about later versions of Ray
             # without an address, Ray would also try the last cluster of this machine, which may have ended
-            address = None if os.environ.get("RAY_ADDRESS") else "local"
-            quiet = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
-            ray.init(address, **quiet)
+            quiet = {"log_to_driver": False, "configure_logging": False}
+            if os.environ.get("RAY_ADDRESS"):
+                ray.init(**quiet)
+                return
+            # Ray's default niceness of 15 stops workers almost entirely on a loaded machine
+            same = {"worker_niceness": 0}
+            ray.init("local", include_dashboard=False, _system_config=same, **quiet)
     except Exception as error:
         with suppress(Exception):
             ray.shutdown()

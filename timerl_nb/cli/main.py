@@ -8,13 +8,14 @@ from functools import partial
 from typing import Final
 
 from timerl_nb.base.errors import one_of
-from timerl_nb.cli import bench, explain, lab, profile, resume, scope, sweep, train
+from timerl_nb.cli import bench, explain, lab, launch, profile, resume, scope, sweep, train
 from timerl_nb.cli.support.exit_status import WRONG, outcome
 
 COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
     "train": train.main,
     "resume": resume.main,
     "sweep": sweep.main,
+    "launch": launch.main,
     "explain": explain.main,
     "profile": profile.main,
     "scope": scope.main,

@@ -25,11 +25,14 @@ class Final:
     Attributes:
         step, env: step and environment of each end, [ended].
         obs: observation after the last step of each episode, [ended, …].
+        action_mask: mask of the permitted actions with this observation, [ended, …], or None; see
+            `Batch`.
     """
 
     step: Any
     env: Any
     obs: Any
+    action_mask: Any = None
 
     def __len__(self) -> int:
         return len(self.step)
@@ -66,6 +69,7 @@ class Ended:
         seen: observations after each step, [steps, envs, …], or only after the last step of each
             episode, in order.
         is_all: whether `seen` covers all steps.
+        masks: masks of actions after the last step of each episode, in order; None without masks.
     """
 
     restarts: Sequence[Restart] = field(default=(), kw_only=True)
@@ -76,6 +80,7 @@ class Ended:
     lengths: Any
     seen: Any
     is_all: bool
+    masks: Any = None
 
     @cached_property
     def end_positions(self) -> tuple[Array, Array]:
@@ -86,7 +91,7 @@ class Ended:
     def final(self) -> Final:
         step, env = self.end_positions
         seen = np.asarray(self.seen)
-        return Final(step, env, seen[step, env] if self.is_all else seen)
+        return Final(step, env, seen[step, env] if self.is_all else seen, self.masks)
 
     @cached_property
     def count(self) -> int:
@@ -151,7 +156,7 @@ class Form:
 class Batch:
     """Steps of all environments. Batches share no memory with each other.
 
-    A batch is a pytree of JAX; its leaves are the arrays and `extras`. It can be copied and
+    A batch is a pytree of JAX; its leaves are the arrays, `extras` and masks. It can be copied and
     pickled.
 
     Attributes:
@@ -165,7 +170,13 @@ class Batch:
         states: state of a recurrent policy before the first step, [1, envs, …], or before all steps,
             [steps, envs, …]. Arrays by name, or the pytree of a JAX function; empty for others.
         policy_version: version of the weights, the number of earlier calls of `Collector.load` or
-            `next(params=…)`. None for a batch with other arrays, from a JAX transformation.
+            `next(params=…)`. With `ready`, the version at each step, [steps, envs]. None for a batch
+            with other arrays, from a JAX transformation.
+        action_mask: true for the permitted actions before each step, [steps, envs, …]. None if the
+            environments report no `action_mask` in the infos of their reset.
+        last_action_mask: mask after the last step, [envs, …], or None.
+        env_ids: with `ready`, the environment of each column, [envs]; an environment may have several
+            columns. Otherwise None: column k belongs to environment k.
 
     Example:
         >>> with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=3, how="step") as c:
@@ -185,7 +196,10 @@ class Batch:
     _ended: Ended | None = field(repr=False)
     _form: Form = field(default_factory=Form, repr=False)
     states: Any = field(default_factory=dict)
-    policy_version: int | None = 0
+    policy_version: Any = 0
+    action_mask: Any = None
+    last_action_mask: Any = None
+    env_ids: Any = None
 
     @property
     def state(self) -> Any:
@@ -199,7 +213,7 @@ class Batch:
 
     @property
     def envs(self) -> int:
-        """Number of environments."""
+        """Number of environments, or of columns with `ready`."""
         return self.reward.shape[1]
 
     @cached_property
@@ -211,7 +225,8 @@ class Batch:
     def final(self) -> Final:
         """Ends of episodes, with the last observations."""
         found, change = self._require_ended.final, self._form.change
-        return Final(*(change(x) for x in (found.step, found.env, found.obs)))
+        masks = None if found.action_mask is None else change(found.action_mask)
+        return Final(change(found.step), change(found.env), change(found.obs), masks)
 
     @cached_property
     def episodes(self) -> Episodes:
@@ -260,6 +275,7 @@ class Batch:
         arrays = {k: change(kept[k]) for k in _ARRAYS}
         extras = {name: change(x) for name, x in self.extras.items()}
         states = graph.map_leaves(change, self.states)
+        arrays |= {k: change(kept[k]) for k in _OPTIONAL if hasattr(kept[k], "shape")}
         return Batch(**(kept | arrays | {"extras": extras, "states": states, "_form": form}))
 
     def __getattr__(self, name: str) -> Any:
@@ -276,6 +292,8 @@ class Batch:
 
 
 _ARRAYS = ("obs", "action", "reward", "terminated", "truncated", "valid", "last_obs")
+_MASKS = ("action_mask", "last_action_mask")
+_OPTIONAL = (*_MASKS, "env_ids", "policy_version")  # arrays of some batches
 _ADDED = "the policy returns none: a policy with a distribution returns log_prob, one with a critic value."
 _TAKEN = frozenset(
     {f.name for f in fields(Batch)} | {n for n in vars(Batch) if not n.startswith("_")}
@@ -313,17 +331,21 @@ class _BatchStructure:
         self._batch = (lambda: None) if batch is None else weakref.ref(batch)
 
     def rebuilt(self, children: Iterable[Any]) -> Batch:
-        *arrays, extras, states = children
+        *arrays, extras, states, mask, last_mask = children
         named = dict(zip(_ARRAYS, arrays, strict=True)) | {"states": states}
+        named |= dict(zip(_MASKS, (mask, last_mask), strict=True))
         batch = self._batch()
         if batch is None or batch._ended is None or not isinstance(extras, dict):
             return Batch(**named, extras=extras, _ended=None, policy_version=None)
         same = all(x is getattr(batch, name) for name, x in named.items() if name in _ARRAYS)
         same = same and extras.keys() == batch.extras.keys()
         same = same and all(x is batch.extras[name] for name, x in extras.items())
-        ended, version = (batch._ended, batch.policy_version) if same else (None, None)
-        form = batch._form
-        return Batch(**named, extras=extras, _ended=ended, _form=form, policy_version=version)
+        if not same:
+            return Batch(
+                **named, extras=extras, _ended=None, _form=batch._form, policy_version=None
+            )
+        kept = {"policy_version": batch.policy_version, "env_ids": batch.env_ids}
+        return Batch(**named, extras=extras, _ended=batch._ended, _form=batch._form, **kept)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _BatchStructure)
@@ -334,12 +356,13 @@ class _BatchStructure:
 
 def _children(batch: Batch) -> tuple[tuple[Any, ...], _BatchStructure]:
     arrays = [getattr(batch, name) for name in _ARRAYS]
-    return (*arrays, dict(batch.extras), batch.states), _BatchStructure(batch)
+    masks = (batch.action_mask, batch.last_action_mask)
+    return (*arrays, dict(batch.extras), batch.states, *masks), _BatchStructure(batch)
 
 
 graph.register_tree(
     Batch,
-    (*_ARRAYS, "extras", "states"),
+    (*_ARRAYS, "extras", "states", *_MASKS),
     _children,
     lambda beside, children: beside.rebuilt(children),
 )

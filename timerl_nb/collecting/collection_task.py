@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from timerl_nb.base.errors import EnvError
+from timerl_nb.base.errors import EnvError, OptionError
 from timerl_nb.collecting.policies.collecting_policy import Acting, Shard
-from timerl_nb.env.environment import Simulation, make
+from timerl_nb.env.environment import Simulation, make, registered
 from timerl_nb.env.envpool import PoolEnvironment
-from timerl_nb.env.gymnasium import GymEnvironment, gymnasium, ours
+from timerl_nb.env.gymnasium import GymEnvironment, gymnasium, ours, plain_spaces
 from timerl_nb.rl.exported_policy import LearntPolicy
 
 
@@ -27,6 +27,8 @@ class Task:
         seed: seed of all random numbers.
         stores_states: whether a batch has the state of a recurrent policy before every step, instead
             of before the first one.
+        ready: number of environments per call of the policy, and of trajectories per batch, if
+            environments step at their own pace; None if all step together.
         is_clustered: whether workers of a Ray cluster may collect.
         workers: number of these workers; None for one per CPU of the cluster.
         shard: for a worker's task, the position of its environments among all; else None.
@@ -40,6 +42,7 @@ class Task:
     steps: int
     seed: int
     stores_states: bool = False
+    ready: int | None = None
     is_clustered: bool = False
     workers: int | None = None
     shard: Shard | None = None
@@ -71,6 +74,27 @@ class Task:
         twin = GymEnvironment(env.made_as, max_steps=env.max_steps)
         same = twin.act_space == env.act_space and twin.obs_space.shape == env.obs_space.shape
         return twin if same else None
+
+
+class Registration:
+    """Meaning of an environment given by its name; a name that is registered again means another environment.
+
+    Args:
+        env: the user's argument; see `resolve_environment`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        made = registered(env) if isinstance(env, str) else env
+        rest = str(env).removeprefix("gym.")
+        if isinstance(env, str) and (made is None or rest != env):
+            made = gymnasium().registry.get(rest, made) if _is_known(rest) else made
+        self._made = made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Registration) and self._made is other._made
+
+    def __hash__(self) -> int:
+        return id(self._made)
 
 
 def resolve_environment(env: Any, policy: Any = None) -> tuple[str, Simulation | None, Any]:
@@ -123,8 +147,27 @@ def spaces(env: Simulation | None, vector: Any) -> tuple[Any, Any]:
     """Return observation and action space.
 
     Raises:
-        EnvError: a space has several arrays.
+        EnvError: a space is not supported.
     """
     if env is not None:
         return env.obs_space, env.act_space
-    return ours(vector.single_observation_space, vector.single_action_space)
+    own = vector.single_observation_space, vector.single_action_space
+    return ours(*plain_spaces(repr(vector), *own))
+
+
+def check_pace(ready: int, envs: int, episodes: int | None) -> None:
+    """Check the number of trajectories per batch.
+
+    Raises:
+        OptionError: there are fewer environments, or batches are of episodes.
+    """
+    if ready > envs:
+        raise OptionError(
+            f"ready={ready}, but there are {envs} environments.",
+            hint=f"pass envs={ready} or more.",
+        )
+    if episodes is not None:
+        raise OptionError(
+            "batches of episodes need environments that step together, but ready is set.",
+            hint="leave out ready or episodes.",
+        )

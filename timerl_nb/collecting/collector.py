@@ -14,7 +14,7 @@ from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.background_batches import BackgroundBatches
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.cluster_arguments import check_workers, uses_cluster
-from timerl_nb.collecting.collection_task import Task, resolve_environment, spaces
+from timerl_nb.collecting.collection_task import Task, check_pace, resolve_environment, spaces
 from timerl_nb.collecting.cost_model import likely
 from timerl_nb.collecting.episode_batches import by_episodes, check_episodes
 from timerl_nb.collecting.policies.collecting_policy import Actions, check_numbers, own
@@ -243,6 +243,8 @@ class Collector:
                 f"the vector environment has {task.envs:,} environments, not {count:,}.",
                 hint="pass the name of the environment to trl.collect, which creates any number.",
             )
+        if task.ready is not None:
+            check_pace(task.ready, count, None)
         task = replace(task, envs=count, steps=many)
         how = self._how if is_measured else AUTO
         return choose(_ways(task), task, how, self._weights, order=likely).ways
@@ -385,6 +387,7 @@ def collect(
     episodes: int | None = None,
     initial_state: Any = None,
     states: Literal["first", "all"] = "first",
+    ready: int | None = None,
     workers: int | None = None,
     cluster: Literal["ray"] | None = None,
 ) -> Collector:
@@ -408,7 +411,8 @@ def collect(
               next state as the last element of its tuple.
 
             A function returns the actions, or a pair of the actions and a dictionary of extras for
-            the batch.
+            the batch. If it has an argument `action_mask`, it receives the masks of actions that
+            environments on the host report in their infos, [envs, …] or of one environment.
         envs: number of environments; default: one, or the size of the vector environment.
         steps: steps of each environment per batch.
         seed: seed of all random numbers.
@@ -454,6 +458,11 @@ def collect(
             arrays for one environment.
         states: "first" or "all": whether `batch.states` has the state of a recurrent policy before
             the first step, or before every step.
+        ready: number of trajectories per batch, if environments step at their own pace, with "processes"
+            (one for each environment) or "threads"; at most `envs`. None if all environments step
+            together. The policy acts on the first `ready` environments with a result. A batch has the
+            first `ready` completed trajectories of `steps` consecutive steps, [steps, ready, …]; see
+            `Batch.env_ids`. Batches are not reproducible, and fast environments contribute more steps.
         workers: number of Ray workers, at most `envs`; None for one per CPU of the cluster. Each
             reserves a CPU.
         cluster: "ray" if `how="auto"` and `how="any"` may select workers of Ray; None if not, also if Ray
@@ -494,8 +503,11 @@ def collect(
         raise OptionError(
             f"envs={count}, but the vector environment has {many}.", hint="leave out envs."
         )
+    if ready is not None:
+        ready = integer("ready, the number of trajectories per batch,", ready, least=1)
+        check_pace(ready, count, episodes)
     workers = check_workers(workers, how, count, is_clustered=is_clustered)
-    more = {"is_clustered": is_clustered, "workers": workers}
+    more = {"ready": ready, "is_clustered": is_clustered, "workers": workers}
     task = Task(name, sim, vector, acting, count, steps, seed, **more)
     check((*WAYS, *CLUSTER_WAYS), task, how)
     if episodes is not None:

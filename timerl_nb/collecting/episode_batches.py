@@ -18,7 +18,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
-from timerl_nb.collecting.strategies.host_stepping import memory
+from timerl_nb.collecting.strategies.host_checks import memory
 from timerl_nb.collecting.strategy import Counts, Prepared, Source, Weights
 from timerl_nb.env.environment import Environment
 from timerl_nb.runtime.jax_backend import graph_function as graph
@@ -208,13 +208,18 @@ class EpisodeBatches:
 
         names = ("obs", "action", "reward", "terminated", "truncated", "valid")
         made: dict[str, Any] = {n: gathered(lambda b, n=n: getattr(b, n)) for n in names}
-        made["last_obs"] = self._last_observations(parts, first)
+        made["last_obs"] = self._after_last_steps(parts, first, "obs", parts[0].batch.last_obs)
+        if parts[0].batch.action_mask is not None:
+            made["action_mask"] = gathered(lambda b: b.action_mask)
+            like = parts[0].batch.last_action_mask
+            made["last_action_mask"] = self._after_last_steps(parts, first, "action_mask", like)
         leaves = graph.leaves(parts[0].batch.states)
         states = {n: gathered(lambda b, n=n: graph.leaves(b.states)[n]) for n in leaves}
         if not self._stores_states:
             states = {name: x[:1].copy() for name, x in states.items()}
         extras = {n: gathered(lambda b, n=n: b.extras[n]) for n in parts[0].batch.extras}
         done = made["terminated"] | made["truncated"]
+        masks = made.get("last_action_mask")
         ended = Ended(
             made["reward"].copy(),
             made["valid"].copy(),
@@ -223,6 +228,7 @@ class EpisodeBatches:
             np.zeros(size[1], np.int64),
             made["last_obs"][np.nonzero(done)[1]],
             is_all=False,
+            masks=masks if masks is None else masks[np.nonzero(done)[1]],
             restarts=[one for part in parts for one in part.batch.restarts],
         )
         if not isinstance(parts[0].batch.obs, np.ndarray):
@@ -233,16 +239,18 @@ class EpisodeBatches:
         tree = graph.with_leaves(parts[0].batch.states, states)
         return Batch(**made, extras=extras, states=tree, _ended=ended, policy_version=version)
 
-    def _last_observations(self, parts: Sequence[_Part], first: Array) -> Array:
-        """Return the observations after the last steps, [episodes, …]."""
-        shape, kind = parts[0].batch.last_obs.shape[1:], parts[0].batch.last_obs.dtype
-        found = memory((self._wanted.sum(), *shape), kind)
+    def _after_last_steps(
+        self, parts: Sequence[_Part], first: Array, name: str, like: Array
+    ) -> Array:
+        """Return a field of `Final` for all episodes, [episodes, …]; `like` has its type."""
+        found = memory((self._wanted.sum(), *like.shape[1:]), like.dtype)
         for part in parts:
             final = part.batch.final
             step, env = np.asarray(final.step), np.asarray(final.env)
             episode = part.episode[step, env]
             is_wanted = (episode >= 0) & (episode < self._wanted[env])
-            found[(first[env] + episode)[is_wanted]] = np.asarray(final.obs)[is_wanted]
+            values = np.asarray(getattr(final, name))
+            found[(first[env] + episode)[is_wanted]] = values[is_wanted]
         return found
 
     def handed_out(self) -> None:

@@ -29,12 +29,13 @@ _PLAIN: Final = (type(None), bool, int, float, complex, str, bytes)
 def cost_key(task: Task) -> tuple[str, ...]:
     """Return the cost key of a task on this machine, in parts."""
     spaces = str(task.spaces)
+    pace = "" if task.ready is None else f", ready {task.ready}"
+    pace += f", {task.workers} workers" if task.is_clustered else ""
     return (
         f"{device_name()} × {device_count()}",
         f"{cores()} cores of {os.cpu_count()}: {_affinity()}",
         str(thread_settings()),
-        f"{task.name}, {spaces}, {task.envs}, {task.steps}"
-        + (f", {task.workers} workers" if task.is_clustered else ""),
+        f"{task.name}, {spaces}, {task.envs}, {task.steps}{pace}",
         _digest(_environment(task)),
         f"{type(task.acting).__name__}, {task.acting.text}",
         _digest(task.acting.made_of),

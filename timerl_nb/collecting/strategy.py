@@ -84,6 +84,7 @@ class Way(ABC):
         what: short description.
         wanted: required speed-up over another strategy for automatic selection.
         compiles: whether a batch is a compiled program for a fixed number of steps.
+        is_asynchronous: whether environments can step at their own pace; see `Task.ready`.
     """
 
     name: ClassVar[str]
@@ -91,10 +92,17 @@ class Way(ABC):
     what: ClassVar[str]
     wanted: ClassVar[float] = 1.0
     compiles: ClassVar[bool] = True
+    is_asynchronous: ClassVar[bool] = False
 
     @abstractmethod
     def why_not(self, task: Task) -> str | None:
         """Return the reason why the strategy does not apply; None if it does."""
+
+    def why_not_at_pace(self, task: Task) -> str | None:
+        """Return the reason why the strategy does not apply, including that of `Task.ready`."""
+        if task.ready is not None and not self.is_asynchronous:
+            return "its environments step together, which excludes ready="
+        return self.why_not(task)
 
     @abstractmethod
     def prepared(self, task: Task) -> Prepared:

@@ -77,7 +77,7 @@ def check(ways: Sequence[Way], task: Task, how: str) -> None:
     why_not: list[str] = []
     for way in ways:
         if how in (AUTO, ANY, way.name):
-            why = way.why_not(task)
+            why = way.why_not_at_pace(task)
             if why is None:
                 return
             why_not.append(f"{way.name}: {why}")
@@ -152,7 +152,8 @@ def choose(
 
 def _rows(ways: Sequence[Way], task: Task) -> dict[str, StrategyRow]:
     return {
-        way.name: StrategyRow(way.name, way.provenance, why_not=way.why_not(task)) for way in ways
+        way.name: StrategyRow(way.name, way.provenance, why_not=way.why_not_at_pace(task))
+        for way in ways
     }
 
 

@@ -55,7 +55,7 @@ class Compilation(StageArtifacts):
     @property
     def pipeline(self) -> Pipeline:
         """The passes that ran, in order."""
-        dynamic, decision = self.pdg.bound is not None, self.front.decision
+        dynamic, decision = bool(self.pdg.ends), self.front.decision
         return pipeline(self.options, self.bounds, decision, dynamic=dynamic)
 
     @cached_property

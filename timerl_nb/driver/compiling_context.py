@@ -173,7 +173,8 @@ class Context(Frontend):
                 hint="pass a tensor with a fixed shape as o: the observation of one point.",
             )
         shape, dtype, how = tuple(seen.shape), element_type(seen.dtype), act or call_network
-        self.policies.append(Actor(network, shape, dtype, how, user_origin(), marked=True))
+        read = seen.read if isinstance(seen, RecurrentTensor) else None
+        self.policies.append(Actor(network, shape, dtype, how, user_origin(), True, read))
 
     def evaluate(
         self,
@@ -320,7 +321,8 @@ class Context(Frontend):
         try:
             actual, ends = check_bounds(self, bounds)
             dims = [dim for dim in self.space if dim.bound in ends]
-            late = (partial(write_bound, self, dim, ends[dim.bound]) for dim in dims)
+            names = [dim.name for dim in dims]
+            late = (partial(write_bound, self, dim, ends[dim.bound], names) for dim in dims)
             frozen = partial(return_frozen, self)
             pdg = self.pdg(*late, frozen, endless=self._unbounded_dim(actual))
             if not pdg.sinks:

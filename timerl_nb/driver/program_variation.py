@@ -22,7 +22,7 @@ from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.compile_request import CompileRequest
 from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.driver.compiling.machine_dependent_options import holds_for_all_bounds
-from timerl_nb.driver.program_runs.assumed_ceiling import double_ceiling, find_assumed_ceiling
+from timerl_nb.driver.program_runs.assumed_ceiling import double_ceiling, find_assumed_ceilings
 
 
 def vary(
@@ -58,10 +58,14 @@ def raise_reached_ceiling(
     Raises:
         BoundsError: the dimension does not end.
     """
-    name = find_assumed_ceiling(compiled.bounds)
-    if name is None or lengths[name].max() < compiled.bounds[name]:
+    bounds = dict(compiled.bounds)
+    assumed = find_assumed_ceilings(bounds)
+    reached = [name for name in assumed if lengths[name].max() >= bounds[name]]
+    if not reached:
         return None
-    varied = compiled.request.with_bounds(double_ceiling(compiled.bounds, name))
+    for name in reached:
+        bounds = double_ceiling(bounds, name)
+    varied = compiled.request.with_bounds(bounds)
     return varied, compiled.front if holds_for_all_bounds(compiled.options) else None
 
 

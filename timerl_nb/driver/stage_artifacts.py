@@ -41,7 +41,7 @@ class StageArtifacts:
     @property
     def source_graph(self) -> Pdg:
         """The user's graph, with dynamic bounds expanded."""
-        dynamic = self.pdg.bound is not None
+        dynamic = bool(self.pdg.ends)
         return self._artifact(DynamicBounds.name) if dynamic else self.pdg
 
     @property

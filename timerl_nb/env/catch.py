@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from timerl_nb.base.errors import EnvError
-from timerl_nb.compiler.language.argument_checks import is_whole
+from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.inputs.tensor_sources import where
 from timerl_nb.compiler.language.operations.random_draws import random_randint
 from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.env.environment import Environment, Tensor
 from timerl_nb.env.spaces import Box, Discrete
 
-_MOST: Final = 1_024  # rows and columns of a board
+MOST: Final = 1_024  # rows and columns of a board
 State = tuple[Tensor, Tensor, Tensor]  # row and column of the ball, column of the paddle
 
 
@@ -28,7 +27,7 @@ class Catch(Environment):
         options: as for `Environment`.
 
     Raises:
-        EnvError: a size is invalid.
+        ShapeError: a size is invalid.
 
     Example:
         >>> trl.env.make("Catch").obs_space.shape
@@ -39,8 +38,8 @@ class Catch(Environment):
 
     def __init__(self, rows: int = 10, columns: int = 5, **options: Any) -> None:
         super().__init__(**options)
-        check_sizes(rows=(rows, 2), columns=(columns, 1))
-        self.rows, self.columns = int(rows), int(columns)
+        self.rows = integer("rows", rows, least=2, most=MOST, hint="write rows=10.")
+        self.columns = integer("columns", columns, least=1, most=MOST, hint="write columns=5.")
         self.obs_space = Box(0.0, 1.0, (self.rows, self.columns))
         self.max_steps = self.max_steps or self.rows
 
@@ -61,17 +60,3 @@ class Catch(Environment):
         ended = row >= self.rows - 1
         reward = where(ended, where(paddle == column, 1.0, -1.0), 0.0)
         return (row, column, paddle), reward, ended
-
-
-def check_sizes(**sizes: tuple[Any, int]) -> None:
-    """Check integers, given by name with their least values.
-
-    Raises:
-        EnvError: one is not an integer, too small or too large.
-    """
-    for name, (size, least) in sizes.items():
-        if not is_whole(size) or not least <= size <= _MOST:
-            raise EnvError(
-                f"{name} must be an integer from {least} to {_MOST:,}, not {size!r}.",
-                hint=f"write {name}={max(least, 8)}, or leave it out.",
-            )

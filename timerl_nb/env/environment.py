@@ -568,6 +568,12 @@ def register(name: str, factory: Callable[..., Simulation]) -> None:
         _FACTORIES[name] = factory
 
 
+def registered(name: str) -> Callable[..., Simulation] | None:
+    """Return the function that `make` calls for a name, or None if the name is not registered."""
+    family, dot, _ = name.partition(".")
+    return _FAMILIES.get(family) if dot and family in _FAMILIES else _FACTORIES.get(name)
+
+
 def make(name: str, **options: Any) -> Simulation:
     """Create an environment by its name.
 

@@ -1,6 +1,6 @@
 """Shard of many Gymnasium environments, stepped by a separate process.
 
-Worker processes execute the text of this file and of `indexed_environment`; they import no other module of this
+Worker processes execute the text of this file, of `action_masks` and of `indexed_environment`; they import no other module of this
 package, and therefore not JAX.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.env.action_masks import Rows, reported_rows
 from timerl_nb.env.indexed_environment import Numbered
 
 
@@ -53,7 +54,10 @@ class Share:
 
     def reset(self, **_: Any) -> Any:
         try:
-            return self._pad_rows(self._start_envs()), self._take_warnings()
+            obs, more = self._start_envs()
+            told = self._take_warnings()
+            self._add_masks(told, reported_rows(more, len(self._numbers)), None)
+            return self._pad_rows(obs), told
         except Exception as error:
             return self._pad_rows(None), self._failure_message(error)
 
@@ -73,7 +77,7 @@ class Share:
             copy=False,
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
-        return self._envs.reset(seed=list[int | None](self._seeds))[0]
+        return self._envs.reset(seed=list[int | None](self._seeds))
 
     def step(self, actions: Any) -> Any:
         try:
@@ -84,6 +88,13 @@ class Share:
         last = self._take_warnings()
         if "final_obs" in more:
             last["last"] = (np.stack(more["final_obs"][more["_final_obs"]]),)
+        if "action_mask" in more or "action_mask" in more.get("final_info", ()):
+            count = len(self._numbers)
+            final = reported_rows(more.get("final_info", {}), count)
+            over = more.get("_final_obs")
+            self._add_masks(
+                last, reported_rows(more, count), None if final is None else final.take(over)
+            )
         return self._pad_rows(obs), *map(self._pad_rows, flags), last
 
     def _pad_rows(self, x: Any) -> Any:
@@ -96,6 +107,11 @@ class Share:
             if not self._rest
             else np.concatenate([x, np.zeros((self._rest, *x.shape[1:]), x.dtype)])
         )
+
+    def _add_masks(self, told: dict[str, Any], now: Rows | None, final: Rows | None) -> None:
+        """Add masks of actions to infos; see `action_masks.Masks`."""
+        if now is not None or final is not None:
+            told["masks"] = tuple(None if rows is None else tuple(rows) for rows in (now, final))
 
     def _record_infinite(self) -> None:
         self._is_infinite = True

@@ -10,7 +10,7 @@ from typing import Any
 from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.env.environment import Simulation, Step, Tensor
-from timerl_nb.env.gymnasium import ours
+from timerl_nb.env.gymnasium import ours, plain_spaces, row_conversions
 
 HINT = "install the extra, if EnvPool supports this platform: pip install 'timerl-nb[envpool]'."
 
@@ -23,8 +23,13 @@ class PoolEnvironment(Simulation):
         max_steps: the number of steps after which an episode is truncated; by default the environment's own.
         options: passed to `envpool.make`.
 
+    Attributes:
+        space: the space of plain actions, as Gymnasium's object.
+        conversions: functions from observations to plain ones and from plain actions, of several environments; None if
+            the spaces are plain.
+
     Raises:
-        EnvError: EnvPool is not installed, or has no environment of this name.
+        EnvError: EnvPool is not installed, has no environment of this name, or a space is not supported.
 
     Example:
         >>> env = trl.env.make("envpool.Pong-v5")  # doctest: +SKIP
@@ -49,16 +54,21 @@ class PoolEnvironment(Simulation):
                 spec = pool.make_spec(name, **self.options)
             except (TypeError, AssertionError) as error:
                 raise EnvError(f"envpool.{name}: {error}.") from None
-            self.space = spec.gymnasium_action_space
-            self.obs_space, self.act_space = ours(spec.gymnasium_observation_space, self.space)
+            own = spec.gymnasium_observation_space, spec.gymnasium_action_space
+            seen, self.space = plain_spaces(self.made_as, *own)
+            self.obs_space, self.act_space = ours(seen, self.space)
+        self.conversions = row_conversions(*own)
         self.max_steps = max_steps or spec.config.max_episode_steps
 
     @property
     def made_as(self) -> str:
         return f"envpool.{self.name}"
 
-    def pool(self, count: int, seed: int, threads: int) -> Any:
-        """Return an EnvPool of `count` environments, seeded with `seed`, `seed` + 1, …."""
+    def pool(self, count: int, seed: int, threads: int, ready: int | None = None) -> Any:
+        """Return an EnvPool of `count` environments, seeded with `seed`, `seed` + 1, ….
+
+        With `ready`, it is asynchronous and not reset, and receives results of so many environments in one call.
+        """
         pool = library()
         assert pool is not None
         with warnings.catch_warnings():
@@ -70,9 +80,13 @@ class PoolEnvironment(Simulation):
                 seed=seed,
                 num_threads=min(count, threads),
                 max_episode_steps=self.max_steps,
+                **({} if ready is None else {"batch_size": ready}),
                 **self.options,
             )
-            made.reset()  # creates the spaces
+            if ready is None:
+                made.reset()  # creates the spaces
+            else:
+                made.observation_space  # noqa: B018 (creates the space)
         return made
 
     def begin(self, domain: Domain) -> Tensor:

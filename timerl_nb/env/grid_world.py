@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.base.errors import EnvError
-from timerl_nb.compiler.language.argument_checks import is_whole
+from timerl_nb.compiler.language.argument_checks import integer, is_whole
 from timerl_nb.compiler.language.inputs.tensor_sources import constant, stack
 from timerl_nb.compiler.language.operations.random_draws import random_randint
 from timerl_nb.compiler.symbolic.dimensions import Domain
-from timerl_nb.env.catch import check_sizes
+from timerl_nb.env.catch import MOST
 from timerl_nb.env.environment import Environment, Tensor
 from timerl_nb.env.spaces import Box, Discrete
 
@@ -33,7 +33,8 @@ class GridWorld(Environment):
         options: as for `Environment`; `max_steps` is 10 `size` by default.
 
     Raises:
-        EnvError: the size is invalid, a wall is outside of the grid, or fewer than two cells are free.
+        ShapeError: the size is invalid.
+        EnvError: a wall is outside of the grid, or fewer than two cells are free.
 
     Example:
         >>> trl.env.make("GridWorld", size=5, walls=[(2, 1), (2, 2), (2, 3)]).obs_space.shape
@@ -46,8 +47,7 @@ class GridWorld(Environment):
         self, size: int = 8, walls: Sequence[tuple[int, int]] = (), **options: Any
     ) -> None:
         super().__init__(**options)
-        check_sizes(size=(size, 2))
-        self.size = int(size)
+        self.size = integer("size", size, least=2, most=MOST, hint="write size=8.")
         self._is_wall = np.zeros((self.size, self.size), bool)
         for wall in walls if isinstance(walls, Sequence) else [walls]:
             pair: Any = wall if isinstance(wall, Sequence) and len(wall) == 2 else (None, None)

@@ -337,6 +337,28 @@ def gymnasium() -> Any:
     return gymnasium
 
 
+def plain_spaces(name: str, observations: Any, actions: Any) -> tuple[Any, Any]:
+    """Return Gymnasium's spaces of observations and actions after their conversion to single arrays.
+
+    Raises:
+        EnvError: a space is not supported.
+    """
+    plain: Any = import_module("timerl_nb.env.plain_spaces")  # imports Gymnasium
+    try:
+        return plain.plain_observations(observations), plain.plain_actions(actions)
+    except ValueError as error:
+        raise EnvError(
+            f"{name}: the spaces {observations} and {actions} are not supported: {error}.",
+            hint="convert them with a wrapper of Gymnasium, and register the wrapped environment.",
+        ) from None
+
+
+def row_conversions(observations: Any, actions: Any) -> tuple[Any, Any] | None:
+    """Return the conversions of rows; see `timerl_nb.env.plain_spaces.row_conversions`."""
+    plain: Any = import_module("timerl_nb.env.plain_spaces")
+    return plain.row_conversions(observations, actions)
+
+
 def ours(observations: Any, actions: Any) -> tuple[Any, Any]:
     """Convert Gymnasium's spaces to those of this package.
 
@@ -356,7 +378,9 @@ _ONE = "convert them to a Box, a Discrete or a flat MultiDiscrete with gymnasium
 def _space(space: Any, what: str, hint: str) -> Any:
     kind = type(space).__name__
     if kind == "Box":
-        low, high = float(np.min(space.low)), float(np.max(space.high))
+        low, high = space.low, space.high
+        if what == "observations":  # nothing depends on the bounds of single elements
+            low, high = np.min(low), np.max(high)
         return Box(low, high, tuple(space.shape), narrow(np.zeros(0, space.dtype)).dtype)
     if kind == "Discrete" and space.start == 0:
         return Discrete(int(space.n))

@@ -79,7 +79,10 @@ class GymnaxEnvironment(JaxEnvironment):
         if kind == "Discrete":
             return Discrete(int(space.n))
         if kind == "Box":
-            return Box(float(np.min(space.low)), float(np.max(space.high)), tuple(space.shape))
+            low, high = np.asarray(space.low), np.asarray(space.high)
+            if what == "observations":  # nothing depends on the bounds of single elements
+                low, high = low.min(), high.max()
+            return Box(low, high, tuple(space.shape))
         raise EnvError(
             f"{self.made_as}: {what} in a {kind} are not supported.",
             hint="use an environment with a Box or Discrete space.",

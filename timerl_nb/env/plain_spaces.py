@@ -7,7 +7,7 @@ own order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
@@ -123,14 +123,83 @@ def structured_action(space: Any, action: Any) -> Any:
     return action if isinstance(space, Box) else _take(space, np.ravel(action), [0])
 
 
+def row_conversions(
+    observations: Any, actions: Any
+) -> tuple[Callable[[Any], Any], Callable[[Array], Any]] | None:
+    """Return the conversions of observations and actions of all environments; None if none is needed.
+
+    Args:
+        observations, actions: the spaces of one environment.
+    """
+    if is_plain(observations) and is_plain(actions):
+        return None
+    return (
+        (lambda obs: obs) if is_plain(observations) else lambda obs: plain_rows(observations, obs),
+        (lambda rows: rows) if is_plain(actions) else lambda rows: structured_rows(actions, rows),
+    )
+
+
+def plain_rows(space: Any, obs: Any) -> Array:
+    """Return converted observations of several environments.
+
+    Args:
+        space: the space of one environment.
+        obs: their observations, arrays with environments as the first axis in the space's structure.
+    """
+    if isinstance(space, Dict | Tuple):
+        return np.concatenate([*_flat_rows(space, obs)], axis=1)
+    obs = np.asarray(obs)
+    if isinstance(space, Discrete):
+        return obs.reshape(len(obs)) - space.start
+    if isinstance(space, MultiDiscrete):
+        return (obs - space.start).reshape(len(obs), -1)
+    return obs
+
+
+def _flat_rows(space: Any, obs: Any) -> Iterator[Array]:
+    """Yield vectors of the parts of a space, [envs, size]; see `gymnasium.spaces.flatten`."""
+    if isinstance(space, Dict | Tuple):
+        parts = space.items() if isinstance(space, Dict) else enumerate(space)
+        for name, part in parts:
+            yield from _flat_rows(part, obs[name])
+    elif isinstance(space, Discrete | MultiDiscrete):
+        rows = plain_rows(space, obs).reshape(len(obs), -1)
+        for k, size in enumerate(_sizes(space)):
+            yield np.eye(size, dtype=space.dtype)[rows[:, k]]
+    else:
+        yield np.asarray(obs).reshape(len(obs), -1)
+
+
+def stacked(space: Any, rows: Any) -> Any:
+    """Return observations of several environments in the structure of a space, from a list of them."""
+    if isinstance(space, Dict):
+        return {name: stacked(part, [row[name] for row in rows]) for name, part in space.items()}
+    if isinstance(space, Tuple):
+        return tuple(stacked(part, [row[k] for row in rows]) for k, part in enumerate(space))
+    return np.stack([np.asarray(row) for row in rows])
+
+
+def structured_rows(space: Any, actions: Array) -> Any:
+    """Return actions of several environments in the structure of a space, from plain ones.
+
+    Args:
+        space: the space of one environment.
+        actions: actions in the plain space, [envs, …].
+    """
+    if isinstance(space, Box):
+        return actions
+    return _take(space, actions.reshape(len(actions), -1), [0])
+
+
 def _take(space: Any, action: Array, at: list[int]) -> Any:
+    """Return the next part of plain actions, [size] or [envs, size]; `at` is its position."""
     if isinstance(space, Dict):
         return {name: _take(part, action, at) for name, part in space.items()}
     if isinstance(space, Tuple):
         return tuple(_take(part, action, at) for part in space)
     count = int(np.prod(space.shape))
-    part, at[0] = action[at[0] : at[0] + count], at[0] + count
+    part, at[0] = action[..., at[0] : at[0] + count], at[0] + count
     if isinstance(space, Discrete):
-        return space.start + part.astype(space.dtype)[0]
-    made = part.reshape(space.shape).astype(space.dtype)
+        return space.start + part.astype(space.dtype)[..., 0]
+    made = part.reshape((*part.shape[:-1], *space.shape)).astype(space.dtype)
     return made + space.start if isinstance(space, MultiDiscrete) else made

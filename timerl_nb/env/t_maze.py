@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from timerl_nb.base.errors import EnvError
-from timerl_nb.compiler.language.argument_checks import is_whole
+from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.inputs.tensor_sources import stack, where
 from timerl_nb.compiler.language.operations.random_draws import random_randint
 from timerl_nb.compiler.symbolic.dimensions import Domain
@@ -30,7 +29,7 @@ class TMaze(Environment):
         options: as for `Environment`; `max_steps` is 10 `length` by default.
 
     Raises:
-        EnvError: the length is invalid.
+        ShapeError: the length is invalid.
 
     Example:
         >>> trl.env.make("TMaze", length=10).max_steps
@@ -41,12 +40,8 @@ class TMaze(Environment):
 
     def __init__(self, length: int = 20, *, passive: bool = False, **options: Any) -> None:
         super().__init__(**options)
-        if not is_whole(length) or length < 1:
-            raise EnvError(
-                f"length must be an integer of at least 1, not {length!r}.",
-                hint="write length=20 for 20 steps to the junction.",
-            )
-        self.length, self.passive = int(length), passive
+        hint = "write length=20 for 20 steps to the junction."
+        self.length, self.passive = integer("length", length, least=1, hint=hint), passive
         self.act_space = Discrete(2 if passive else 4)
         self.max_steps = self.max_steps or 10 * self.length
 

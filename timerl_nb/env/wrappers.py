@@ -152,7 +152,7 @@ class FrameStackObservation(EquationWrapper):
         low, high = (
             (low, high)
             if padding_type == "reset"
-            else (min(float(low), 0.0), max(float(high), 0.0))
+            else (np.minimum(low, 0.0), np.maximum(high, 0.0))
         )
         self.obs_space = Box(low, high, (self.stack_size, *space.shape), space.dtype)
 
@@ -201,7 +201,8 @@ class RepeatAction(EquationWrapper):
 
     def unstarted(self, *, max_steps: int | None = None) -> Self:
         twin = super().unstarted(max_steps=max_steps)
-        if max_steps is not None:
+        # with the same limit, the last action keeps its number of repetitions
+        if max_steps is not None and max_steps != self.max_steps:
             twin.env = self.env.unstarted(max_steps=max_steps * self.num_repeats)
         return twin
 

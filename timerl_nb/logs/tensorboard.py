@@ -11,7 +11,7 @@ from typing import Any, Final
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import CallError, ExecutionError, explain_os_errors
 from timerl_nb.execution.logging.run_logger import Row
-from timerl_nb.logs.optional_packages import part
+from timerl_nb.logs.optional_packages import LOG_FOLDER, part
 
 _EVENTS: Final = "tfevents"
 
@@ -44,9 +44,9 @@ class EventFiles:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._writing = part("tensorboard.summary.writer.event_file_writer", "tensorboard")
-        self._events = part("tensorboard.compat.proto.event_pb2", "tensorboard")
-        self._summaries = part("tensorboard.compat.proto.summary_pb2", "tensorboard")
+        self._writing = _part("tensorboard.summary.writer.event_file_writer")
+        self._events = _part("tensorboard.compat.proto.event_pb2")
+        self._summaries = _part("tensorboard.compat.proto.summary_pb2")
         self._writer: Any = None
         self._along = ""
         self._last = 0
@@ -108,3 +108,7 @@ class EventFiles:
 
     def _add(self, step: int, **what: Any) -> None:
         self._writer.add_event(self._events.Event(wall_time=time.time(), step=step, **what))
+
+
+def _part(module: str) -> Any:
+    return part(module, "tensorboard", "trl.logs.tensorboard", LOG_FOLDER)

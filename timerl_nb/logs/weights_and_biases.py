@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timerl_nb.execution.logging.run_logger import TIMES, Row
-from timerl_nb.logs.optional_packages import part
+from timerl_nb.logs.optional_packages import LOG_FOLDER, part
 
 
 def wandb(project: str | None = None, *, mode: str = "offline", **options: Any) -> WandbRun:
@@ -34,7 +34,7 @@ class WandbRun:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
-        self._wandb = part("wandb", "wandb")
+        self._wandb = part("wandb", "wandb", "trl.logs.wandb", LOG_FOLDER)
         self._run: Any = None
         self._along = ""
 

@@ -46,23 +46,23 @@ class Support:
         return (logits.softmax(-1) * self.returns).sum(axis=-1)
 
     def project(
-        self, probability: RecurrentTensor, gain: RecurrentTensor, worth: RecurrentTensor
+        self, probability: RecurrentTensor, reward: RecurrentTensor, discount: RecurrentTensor
     ) -> RecurrentTensor:
-        """Return the distribution of gain + worth * return, projected onto the support.
+        """Return the distribution of reward + discount * return, projected onto the support.
 
         Each new return lies between two returns of the support, or is clipped to its ends. Its probability is divided
         between both by linear interpolation.
 
         Args:
             probability: the probabilities of the returns, f32 [..., atoms].
-            gain: the sums of rewards, f32 [...].
-            worth: the discounts of the later returns, f32 [...].
+            reward: the sums of rewards, f32 [...].
+            discount: the discounts of the later returns, f32 [...].
 
         Returns:
             probabilities, f32 [..., atoms].
         """
-        later = gain.unsqueeze(-1) + worth.unsqueeze(-1) * self.returns
+        returns = reward.unsqueeze(-1) + discount.unsqueeze(-1) * self.returns
         gap = (self.high - self.low) / (self.atoms - 1)
-        away = abs(later.clip(self.low, self.high).unsqueeze(-1) - self.returns) / gap
-        near = (1.0 - away).clip(0.0, 1.0)  # [..., from, to]
-        return (probability.unsqueeze(-1) * near).sum(axis=-2)
+        distance = abs(returns.clip(self.low, self.high).unsqueeze(-1) - self.returns) / gap
+        weight = (1.0 - distance).clip(0.0, 1.0)  # [..., from, to]
+        return (probability.unsqueeze(-1) * weight).sum(axis=-2)

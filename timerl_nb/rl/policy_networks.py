@@ -299,5 +299,9 @@ class DNNBuilder:
         if self._name:
             return f"{self._name}."
         taken = {p.name for p in current().parameters.values()}
-        count = sum(name.endswith("actor.weight") for name in taken)
-        return f"dnn{count + 1}." if count else ""
+        number = 1 + sum(name.endswith("actor.weight") for name in taken)
+        if number == 1:
+            return ""
+        while any(name.startswith(f"dnn{number}.") for name in taken):
+            number += 1
+        return f"dnn{number}."

@@ -38,7 +38,7 @@ class RecurrentQNetwork(Module):
         self.cell = GRUCell((inputs, *hidden)[-1], state, domain=domain, name=f"{name}.gru")
         self.head = Linear(state, actions, name=f"{name}.head", **how)
 
-    def remember(self, h: RecurrentTensor, o: RecurrentTensor) -> RecurrentTensor:
+    def next_state(self, h: RecurrentTensor, o: RecurrentTensor) -> RecurrentTensor:
         """Return the state after the observations o [..., inputs], from the state h [..., state] before them."""
         for layers in self.layers:
             o = layers(o).tanh()

@@ -93,28 +93,28 @@ class Window:
 
         Rewards are discounted by `gamma`. At the end of an episode the sum stops: the final observation is that step's
         `final_obs`, and the discount is 0 if the episode terminated, but not if it was truncated. The target of a value
-        is `gain + worth * value(after)`.
+        is `reward + discount * value(final_obs)`.
 
         Args:
             step: the result of `env.step`.
             gamma: the discount.
 
         Returns:
-            (gain, after, worth): the sum of rewards, the final observation, and the discount of its value.
+            (reward, final_obs, discount): the discounted sum of rewards, the final observation, and the discount of its value.
         """
 
         def read_back(x: RecurrentTensor, k: int) -> RecurrentTensor:
             return x.at({self.along: maximum(sym(self.along) - k, 0)}) if k else x
 
-        gain, after = step.reward, step.final_obs
-        worth = where(step.terminated, 0.0, gamma)
+        reward, final_obs = step.reward, step.final_obs
+        discount = where(step.terminated, 0.0, gamma)
         for k in range(1, self.steps):
-            done, ended = read_back(step.done, k), read_back(step.terminated, k)
-            seen = read_back(step.final_obs, k)
-            gain = read_back(step.reward, k) + where(done, 0.0, gamma * gain)
-            after = where(done.reshape((1,) * after.rank), seen, after)
-            worth = where(done, where(ended, 0.0, gamma), gamma * worth)
-        return gain, after, worth
+            done, terminated = read_back(step.done, k), read_back(step.terminated, k)
+            obs = read_back(step.final_obs, k)
+            reward = read_back(step.reward, k) + where(done, 0.0, gamma * reward)
+            final_obs = where(done.reshape((1,) * final_obs.rank), obs, final_obs)
+            discount = where(done, where(terminated, 0.0, gamma), gamma * discount)
+        return reward, final_obs, discount
 
     @property
     def leaf(self) -> RecurrentTensor:

@@ -18,7 +18,7 @@ M = TypeVar("M", bound=Module)
 class Target(Generic[M]):
     """Copy of a network, with parameters that follow those of the original.
 
-    Call `take_over` or `approach` after the optimiser's step.
+    Call `hard_update` or `soft_update` after the optimiser's step.
 
     Attributes:
         network: the same layers with separate parameters; no gradient flows to them.
@@ -33,28 +33,28 @@ class Target(Generic[M]):
                     f"{p.name} has no dimension to change along, so a target cannot follow it.",
                     hint="create the network with domain=(t,), where t counts the steps.",
                 )
-            own = tensor(p.shape, p.dtype, domain=domain).named(f"{p.name}.target")
+            target = tensor(p.shape, p.dtype, domain=domain).named(f"{p.name}.target")
             first = {domain[-1]: 0}
-            own[tuple(first.get(d, Index(p.ctx, sym(d))) for d in domain)] = p.at(
+            target[tuple(first.get(d, Index(p.ctx, sym(d))) for d in domain)] = p.at(
                 {domain[-1]: sym(domain[-1]) * 0}
             )
-            self._pairs.append((p, own))
-        self.network: M = of.with_values([own.detach() for _, own in self._pairs])
+            self._pairs.append((p, target))
+        self.network: M = of.with_values([target.detach() for _, target in self._pairs])
 
-    def take_over(self, every: int) -> None:
+    def hard_update(self, every: int) -> None:
         """Copy all parameters after every `every` steps."""
         every = integer("every", every, least=1)
-        for p, own in self._pairs:
+        for p, target in self._pairs:
             step = value(Index(p.ctx, sym(p.op.domain[-1]) + 1))
-            self._update_target(p, own, where(step % every == 0, p.next, own))
+            self._update_target(p, target, where(step % every == 0, p.next, target))
 
-    def approach(self, share: float | RecurrentTensor) -> None:
-        """Move the target by the fraction `share` towards the network at each step. Source: Lillicrap et al. 2016."""
-        if not isinstance(share, RecurrentTensor):
-            share = number("the share", share, least=0, most=1)
-        for p, own in self._pairs:
-            self._update_target(p, own, own + share * (p.next - own))
+    def soft_update(self, tau: float | RecurrentTensor) -> None:
+        """Move the target by the fraction `tau` towards the network at each step. Source: Lillicrap et al. 2016."""
+        if not isinstance(tau, RecurrentTensor):
+            tau = number("tau", tau, least=0, most=1)
+        for p, target in self._pairs:
+            self._update_target(p, target, target + tau * (p.next - target))
 
-    def _update_target(self, p: Parameter, own: RecurrentTensor, after: RecurrentTensor) -> None:
+    def _update_target(self, p: Parameter, target: RecurrentTensor, new: RecurrentTensor) -> None:
         *outer, last = p.op.domain
-        own[(*(Index(p.ctx, sym(d)) for d in outer), Index(p.ctx, sym(last) + 1))] = after
+        target[(*(Index(p.ctx, sym(d)) for d in outer), Index(p.ctx, sym(last) + 1))] = new

@@ -13,10 +13,10 @@ from timerl_nb.rl.replay_window import Window
 
 Tensor = RecurrentTensor
 
-_LEAST = 1e-3  # added to errors: every transition can be drawn again
+_EPSILON = 1e-3  # added to errors: every transition can be drawn again
 
 
-class Remembered:
+class SampledTransitions:
     """Transitions drawn from a window at every point of a domain.
 
     With `alpha` they are drawn in proportion to (|error| + 0.001)**alpha, with the error of their last draw; a new transition
@@ -51,10 +51,12 @@ class Remembered:
             return
         *outer, _ = domain
         self._tree = device_tree(window.length, domain=domain)
-        self._most = tensor((), domain=domain).named("most")
+        self._max_priority = tensor((), domain=domain).named("max_priority")
         self._tree[(*outer, 0)] = device_tree(window.length)
-        self._most[(*outer, 0)] = (1.0 + _LEAST) ** self._alpha  # for an error of 1, as in `Replay`
-        self._full: DeviceTree = self._tree.with_leaves(window.leaf, self._most)
+        self._max_priority[(*outer, 0)] = (
+            1.0 + _EPSILON
+        ) ** self._alpha  # for an error of 1, as in `Replay`
+        self._full: DeviceTree = self._tree.with_leaves(window.leaf, self._max_priority)
         self._drawn: Draws = self._full.draw(count)
         self.at, self.weight = window.of_leaves(self._drawn.index), self._drawn.weight(beta)
 
@@ -68,14 +70,14 @@ class Remembered:
 
     def returns(self, step: Step, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
         """Return the transitions' n-step returns, final observations and discounts (`Window.returns`)."""
-        gain, after, worth = self._window.returns(step, gamma)
-        return self.ends(gain), self.ends(after), self.ends(worth)
+        reward, final_obs, discount = self._window.returns(step, gamma)
+        return self.ends(reward), self.ends(final_obs), self.ends(discount)
 
     def update(self, error: Tensor) -> None:
         """Set the errors of the drawn transitions, [count]: their priorities from the next step on."""
         if self._alpha is None:
             return
         *outer, last = self._domain
-        priority = (abs(error.detach()) + _LEAST) ** self._alpha
+        priority = (abs(error.detach()) + _EPSILON) ** self._alpha
         self._tree[(*outer, last + 1)] = self._full.with_leaves(self._drawn.index, priority)
-        self._most[(*outer, last + 1)] = maximum(self._most, priority.max(axis=0))
+        self._max_priority[(*outer, last + 1)] = maximum(self._max_priority, priority.max(axis=0))

@@ -26,7 +26,9 @@ from timerl_nb.runtime.jax_backend.xla_compilation_cache import use_cache
 from timerl_nb.runtime.state.run_progress import RunProgress
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import CompiledCalls
 from timerl_nb.runtime.xla.hlo.calls_per_run import work_of
+from timerl_nb.runtime.xla.hlo.collective_traffic import Communication, communication_of
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work
+from timerl_nb.runtime.xla.lowering.host_regions import HOSTED
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered, too_little, why_not
 
 _FILE: Final = "<timerl program>"
@@ -89,7 +91,33 @@ class Executable(Inspectable):
                 f"this program because {self._interpreter_reason}.",
                 hint="remove devices=, or the option that needs the interpreter.",
             )
-        return None if self._interpreter_reason else self._lowered_program
+        if self._interpreter_reason:
+            return None
+        if self._lowered_program.processes > 1:
+            self._check_host_operations(self._lowered_program)
+        return self._lowered_program
+
+    @property
+    def processes(self) -> int:
+        """Number of processes that run the program together (`trl.distributed`)."""
+        return 1 if self.xla_program is None else self.xla_program.processes
+
+    def _check_host_operations(self, lowered: Lowered) -> None:
+        """Refuse operations on the host in a program of several processes.
+
+        Raises:
+            OptionError: There is such an operation.
+        """
+        for op_id in dict.fromkeys(n.op_id for n in self.ast if isinstance(n, Execute)):
+            if self.pdg[op_id].kind in HOSTED:
+                name, why = self.ast.names[op_id], HOSTED[self.pdg[op_id].kind]
+                raise OptionError(
+                    f"{name} runs on the host ({why}), which is not possible in a program of "
+                    f"{lowered.processes} processes: each has a part of the arguments only.",
+                    origin=self.pdg[op_id].origin,
+                    hint="compile with devices=1, so that each process runs a program of its own. Or use an "
+                    "environment of trl.env or a JAX function (trl.jaxed), which runs on the devices.",
+                )
 
     @cached_property
     def _lowered_program(self) -> Lowered:
@@ -126,7 +154,9 @@ class Executable(Inspectable):
         text = f"{count} XLA program{'s' if count > 1 else ''}"
         hosted = [f"{name} ({why})" for name, why in self.xla_program.host_operations.items()]
         if shards is not None:
-            text += f" on {shards.count} devices, divided along {shards.dim.name}"
+            text += f" on {shards.count} devices"
+            text += f" of {shards.processes} processes" if shards.processes > 1 else ""
+            text += f", divided along {shards.dim.name}"
         text += f" around {', '.join(hosted)}, on the host" if hosted else ""
         if self.plan.swaps.all:
             text += f"{', and' if hosted else ''} around copies to the host and back"
@@ -155,6 +185,15 @@ class Executable(Inspectable):
     def work(self) -> Work | None:
         """Operations and bytes of a run in XLA; None if `launches` is None."""
         return None if self.xla_program is None else work_of(self.xla_program)
+
+    @property
+    def communication(self) -> Communication | None:
+        """Communication between devices in a run, predicted by the plan and counted in XLA's program.
+
+        None for one device, or if it depends on values of the run. Waits for XLA to compile.
+        """
+        lowered = self.xla_program
+        return None if lowered is None else communication_of(lowered, self.progress().turns)
 
     def _as_kernel(self, tile: Tile) -> str:
         if self._tile_kernel is False:

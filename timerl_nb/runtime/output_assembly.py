@@ -1,4 +1,4 @@
-"""Outputs of a run: values stacked over their domains, and the values of a dynamic bound."""
+"""Outputs of a run: values stacked over their domains, and the values of dynamic bounds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.reference.evaluator import in_order
 from timerl_nb.compiler.ir.shapes import NUMPY, concrete
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.symbolic.dimensions import Dim
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import TRUE
 from timerl_nb.runtime.engine import Engine, named
 
 Outputs = dict[tuple[str, str], Array]  # by (role, name)
+Lengths = Mapping[
+    str, Mapping[tuple[int, ...], int]
+]  # known values of each dynamic bound, by point
 At = Callable[..., Any]  # maps a point to the value of an output
 _TAKEN_OVER: Final = "the failed iteration has reused their memory"
 Within = Callable[[Op, Mapping[str, int]], Mapping[str, int] | None]
@@ -34,7 +38,7 @@ class Returned:
     Args:
         pdg: Dependence graph.
         plan: Memory plan.
-        known: Known values of the dynamic bound, by the point of the dimensions that it varies over.
+        known: Known values of each dynamic bound, by the point of the dimensions that it varies over.
         engine: Library of the values; JAX by default.
 
     Attributes:
@@ -45,7 +49,7 @@ class Returned:
         self,
         pdg: Pdg,
         plan: MemoryPlan,
-        known: Mapping[tuple[int, ...], int],
+        known: Lengths,
         engine: Engine | None = None,
     ) -> None:
         self._engine = named("jax") if engine is None else engine
@@ -97,7 +101,7 @@ class Returned:
         points = list(product(*map(range, lengths)))
         if op.where is not TRUE:
             return self._gather_defined(op, at, points)
-        if not points or pdg.dims.is_bound_known(op.domain):
+        if not points or pdg.dims.known(op.domain):
             return in_order(self._pad_to_ceiling(op, at, lengths), op)
         values = [self._engine.to_numpy(at(*p)) for p in points]
         return in_order(np.stack(values).reshape((*lengths, *values[0].shape)), op)
@@ -113,22 +117,18 @@ class Returned:
         return made
 
     def _env(self, op: Op, point: tuple[int, ...]) -> dict[str, int]:
-        """Return the values of symbols at a point, including the dynamic bound there."""
+        """Return the values of symbols at a point, including the dynamic bounds there."""
         env = {**self._plan.bounds, **dict(zip(op.domain, point, strict=True))}
-        dim = self._pdg.dims.dynamic
-        if dim is not None and self._pdg.dims.is_bound_known(op.domain):
-            env[dim.bound] = self.length(tuple(env[d] for d in dim.over or ()))
+        for dim in self._pdg.dims.known(op.domain):
+            env[dim.bound] = self.length(dim.bound, tuple(env[d] for d in dim.over or ()))
         return env
 
     def _exists(self, op: Op, env: Mapping[str, int]) -> bool:
-        dims = self._pdg.dims
-        ended = dims.dynamic is not None and dims.ends(op.domain)
-        if ended and dims.dynamic and env[dims.dynamic.name] >= env[dims.dynamic.bound]:
-            return False
-        return bool(evaluate(op.where, env))
+        ends = self._pdg.dims.ending(op.domain)
+        return all(env[dim.name] < env[dim.bound] for dim in ends) and bool(evaluate(op.where, env))
 
     def _pad_to_ceiling(self, op: Op, at: At, lengths: Sequence[int]) -> Array:
-        """Stack the values of an output up to the ceiling of a dynamic bound, padded with zeros."""
+        """Stack the values of an output up to the ceilings of dynamic bounds, padded with zeros."""
         kind = self._pdg.read_type(op.inputs[0])
         shape = concrete(kind.shape, self._plan.bounds)
         made = np.zeros((*lengths, *shape), NUMPY[kind.dtype])
@@ -141,25 +141,38 @@ class Returned:
 
     # --- dynamic bounds --------------------------------------------------------------------------
 
-    def length(self, point: tuple[int, ...]) -> int:
-        """Return the dynamic bound at a point; its ceiling if it is unknown."""
-        dim = self._pdg.dims.dynamic
-        assert dim is not None
-        return self._known.get(point, self._plan.bounds[dim.bound])
+    def length(self, name: str, point: tuple[int, ...]) -> int:
+        """Return a dynamic bound at a point; its ceiling if it is unknown."""
+        return self._known[name].get(point, self._plan.bounds[name])
 
-    def longest(self) -> int:
-        """Return the maximum of the dynamic bound over all points; its ceiling until all are known."""
-        dim, bounds = self._pdg.dims.dynamic, self._plan.bounds
-        assert dim is not None
-        if len(self._known) < prod(bounds[self._pdg.dims[d].bound] for d in dim.over or ()):
-            return bounds[dim.bound]
-        return max(self._known.values())
+    def longest(self, name: str) -> int:
+        """Return the maximum of a dynamic bound over all points; its ceiling until all are known."""
+        bounds, known = self._plan.bounds, self._known[name]
+        over = next(dim.over or () for dim in self._pdg.dims.dynamic if dim.bound == name)
+        if len(known) < prod(bounds[self._pdg.dims[d].bound] for d in over):
+            return bounds[name]
+        return max(known.values())
 
     def lengths(self) -> dict[str, Array]:
-        """Return the values of the dynamic bound, by its name, stacked over the dimensions it varies over."""
-        dim, bounds = self._pdg.dims.dynamic, self._plan.bounds
-        if dim is None:
-            return {}
-        sizes = [bounds[self._pdg.dims[d].bound] for d in dim.over or ()]
-        ends = [self.length(p) for p in product(*map(range, sizes))]
-        return {dim.bound: np.array(ends, np.int64).reshape(sizes)}
+        """Return the values of dynamic bounds by name, each stacked over the dimensions it varies over.
+
+        A bound is 0 at points beyond the end of an outer dimension.
+        """
+        return {dim.bound: self._stacked_lengths(dim) for dim in self._pdg.dims.dynamic}
+
+    def _stacked_lengths(self, dim: Dim) -> Array:
+        over, bounds, dims = dim.over or (), self._plan.bounds, self._pdg.dims
+        made = np.zeros([bounds[dims[d].bound] for d in over], np.int64)
+        for p in product(*map(range, made.shape)):
+            at = dict(zip(over, p, strict=True))
+            outer = (
+                at[d.name] < self.length(d.bound, tuple(at[o] for o in d.over or ()))
+                for d in dims.ending(over)
+            )
+            made[p] = self.length(dim.bound, p) if all(outer) else 0
+        return made
+
+
+def no_lengths(pdg: Pdg) -> dict[str, dict[tuple[int, ...], int]]:
+    """Return the known values of the dynamic bounds at the start of a run."""
+    return {dim.bound: {} for dim in pdg.dims.dynamic}

@@ -19,6 +19,7 @@ from timerl_nb.scope.device_activity.busy_time import Busy
 from timerl_nb.scope.device_activity.trace_import import add_trace
 from timerl_nb.scope.device_activity.tracing_session import devices
 from timerl_nb.scope.recording.annotations import operation, phase
+from timerl_nb.scope.recording.process_joining import worker_environment
 from timerl_nb.scope.recording.recording_session import record
 from timerl_nb.scope.storage.recording_reader import read
 from timerl_nb.scope.wrappers.user_library_wrapping import tap
@@ -45,6 +46,7 @@ __all__ = [
     "record",
     "tap",
     "transitions",
+    "worker_environment",
 ]
 
 __getattr__, __dir__ = _module_names("trl.scope", lambda: __all__)

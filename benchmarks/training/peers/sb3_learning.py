@@ -102,9 +102,9 @@ def arguments(algorithm: str, task: Task) -> dict[str, Any]:
             "max_grad_norm": ours["max_norm"],
         }
     found |= {
-        "buffer_size": ours["length"] * envs,
+        "buffer_size": ours["buffer_size"] * envs,
         "batch_size": ours["batch"] * envs,
-        "learning_starts": ours["after"] * envs,
+        "learning_starts": ours["learning_starts"] * envs,
         "n_steps": ours["steps"],
         "train_freq": 1,
         "gradient_steps": 1,
@@ -119,7 +119,7 @@ def arguments(algorithm: str, task: Task) -> dict[str, Any]:
             "exploration_fraction": until / task.iterations,
             "max_grad_norm": ours["max_norm"],
         }
-    return found | {"learning_rate": ours["lr"][0], "tau": ours["share"], "ent_coef": "auto"}
+    return found | {"learning_rate": ours["lr"][0], "tau": ours["tau"], "ent_coef": "auto"}
 
 
 def _annealed(rate: float) -> Callable[[float], float]:

@@ -192,7 +192,7 @@ _STARTS: list[Any] = []
 
 def training(write: Write) -> Any:
     _STARTS.clear()
-    given = {"batch": 8, "envs": 2, "steps": 4, "least": 8, "turns": 6, "mode": "exact"}
+    given = {"batch": 8, "envs": 2, "steps": 4, "learning_starts": 8, "turns": 6, "mode": "exact"}
     one = OnArrays("CartPole-v1", hidden=(4,), target_every=2)
     run = trl.replay.train(one, actors=1, groups=1, paused=True, **given)
     write(*(x for s in _STARTS for x in jax.tree_util.tree_leaves(s)))

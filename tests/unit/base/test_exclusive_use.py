@@ -100,7 +100,7 @@ def test_a_file_that_is_held_is_free_when_it_is_closed(tmp_path: Path) -> None:
 
 
 def trained(**given: Any) -> Any:
-    return trl.replay.train(DQN, batch=4, envs=2, steps=4, least=4, **given)
+    return trl.replay.train(DQN, batch=4, envs=2, steps=4, learning_starts=4, **given)
 
 
 def test_two_trainings_have_no_buffer_in_common(tmp_path: Path) -> None:

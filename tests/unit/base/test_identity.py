@@ -208,7 +208,7 @@ class Told(Mine):
 
 
 def trained(algorithm: Any, folder: Path, turns: int = 2) -> Any:
-    given = {"batch": 4, "envs": 2, "steps": 4, "least": 4, "every": 1, "mode": "exact"}
+    given = {"batch": 4, "envs": 2, "steps": 4, "learning_starts": 4, "every": 1, "mode": "exact"}
     return trl.replay.train(algorithm, folder=folder, turns=turns, **given).result()
 
 
@@ -239,3 +239,31 @@ def test_folders_of_the_first_format_are_gone_on_with(
         trained(Dqn("gym.CartPole-v1", hidden=(5,)), tmp_path)
     trained(one, tmp_path, 3)
     trained(one, tmp_path, 4)
+
+
+@pytest.mark.parametrize("format_name", ["_FIRST", "_FORMAT"])
+def test_folders_with_older_names_of_arguments_are_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_name: str
+) -> None:
+    one = trl.replay.Ddpg("Pendulum-v1", hidden=(4,), tau=0.01)
+    older = {"learning_starts": "least", "algorithm.tau": "algorithm.share"}
+    save = kept_training.KeptTraining.save
+
+    def save_with_older_names(kept: Any, arrays: Any, about: Any) -> None:
+        asked = kept._asked if format_name == "_FORMAT" else kept._asked_first
+        with monkeypatch.context() as patch:
+            renamed = {older.get(name, name): x for name, x in asked.items()}
+            if format_name == "_FIRST":
+                renamed["algorithm"] = renamed["algorithm"].replace(", tau=", ", share=")
+            patch.setattr(kept, "_asked", renamed)
+            patch.setattr(kept_training, "_FORMAT", getattr(kept_training, format_name))
+            save(kept, arrays, about)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kept_training.KeptTraining, "save", save_with_older_names)
+        trained(one, tmp_path)
+    text = (tmp_path / "training.safetensors").read_bytes()
+    assert b"least" in text and b"share" in text and b"tau" not in text
+    with pytest.raises(trl.errors.ExecutionError, match="with other arguments"):
+        trained(trl.replay.Ddpg("Pendulum-v1", hidden=(4,), tau=0.02), tmp_path)
+    assert len(trained(one, tmp_path, 4)["staleness"]) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import os
 import re
@@ -250,8 +251,8 @@ def test_arguments_are_those_of_the_signature() -> None:
 @pytest.mark.parametrize("name", trl.algorithms.__all__)
 def test_every_argument_of_an_algorithm_can_be_typed(name: str) -> None:
     about = algorithm(name)
-    own = about.make.__kwdefaults__ or {}
-    assert {*about.arguments} == {"env", *own} - {"mask"}  # a function cannot be typed
+    own = inspect.signature(about.make).parameters
+    assert {*about.arguments} == {*own} - {"mask"}  # a function cannot be typed
     for one in about.arguments.values():
         assert one.read(format_argument(one.default)) == one.default
         assert one.about or one.name == "minibatches"  # which the docstring explains above
@@ -649,7 +650,7 @@ def test_ray_is_asked_for_where_it_is_missing(
 
 def test_a_loop_without_inner_loops_is_divided_for_a_command() -> None:
     bounds, xla = {"B": 2, "T": 60}, {"executor": "xla"}
-    arguments = {"env": "CartPole-v1", "hidden": (4,), "length": 20, "batch": 4}
+    arguments = {"env": "CartPole-v1", "hidden": (4,), "buffer_size": 20, "batch": 4}
     asked, program = RunRequest("dqn", arguments, bounds, xla).prepared()
     assert asked.options == {**xla, "fuse_iterations": 20} and program.options.fuse_iterations == 20
     own, chosen = RunRequest("dqn", arguments, bounds, {**xla, "fuse_iterations": 5}).prepared()

@@ -16,7 +16,7 @@ import pytest
 
 import timerl_command
 from tests.conftest import SHARED
-from timerl_nb.cli import bench, lab, main, sweep, train
+from timerl_nb.cli import bench, lab, main, train
 from timerl_nb.cli import scope as scope_commands
 from timerl_nb.cli.main import COMMANDS
 from timerl_nb.cli.support import foreground_run as attended_run
@@ -47,7 +47,7 @@ PLACEHOLDERS = {
 FEWER = {"--seeds": "2", "--pairs": "2", "--iterations": "5"}  # values of options
 SIZES = ["--bounds", "B=2,I=2,T=4"]
 PAIRS = ["--bounds", "N=2,I=2,T=4"]
-STEPS = ["--bounds", "B=2,T=24", "--after", "4", "--batch", "2"]
+STEPS = ["--bounds", "B=2,T=24", "--learning-starts", "4", "--batch", "2"]
 PROGRAM = """\
 import timerl_nb as trl
 
@@ -150,11 +150,9 @@ def stopping_after(turns: int) -> Iterator[None]:
         yield
 
 
-class Here(workers.Processes):
-    """Runs of a sweep in this process."""
-
-    def _once(self, folder: Path) -> int:
-        return main(["resume", str(folder), "--quiet"])
+def run_here(_: Any, folder: Path) -> int:
+    """Execute a run of a sweep in this process."""
+    return main(["resume", str(folder), "--quiet"])
 
 
 def become(file: str, words: list[str], environment: dict[str, str]) -> None:
@@ -169,7 +167,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
     monkeypatch.setenv("TIMERL_PROGRESS", "0")
     monkeypatch.setenv("TIMERL_CACHE", os.environ[SHARED])
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'widgets'}")
-    monkeypatch.setattr(sweep, "Processes", Here)
+    monkeypatch.setattr(workers.Processes, "_run_once", run_here)
     monkeypatch.setattr(scope_commands.os, "execve", become)
     for module in (lab, bench):  # servers and long benchmarks have other tests
         monkeypatch.setattr(module, "foreground", lambda *given: begun.append(given) or 0)
@@ -243,9 +241,22 @@ def test_names_of_commands_exist(name: str) -> None:
             assert words[1] in SCOPE, command
 
 
-@pytest.mark.parametrize("name", with_own_examples())
+def own_examples() -> dict[str, list[str]]:
+    """Return the examples of each text that no earlier text contains; of equal texts, one has all."""
+    seen = set[str]()
+    found: dict[str, list[str]] = {}
+    for name in with_own_examples():
+        found[name] = [command for command in examples_in(TEXTS[name]) if command not in seen]
+        seen.update(found[name])
+    return {name: commands for name, commands in found.items() if commands}
+
+
+OWN = own_examples()
+
+
+@pytest.mark.parametrize("name", OWN)
 def test_commands_work_as_typed(name: str) -> None:
-    for command in examples_in(TEXTS[name]):
+    for command in OWN[name]:
         run(command)
 
 
@@ -258,16 +269,17 @@ ALGORITHMS = {
     "ppo": [],
     "clipped_ppo": ["--minibatches", "2"],
     "impala": [],
-    "recurrent_ppo": ["--segment", "2", "--minibatches", "2", "--size", "2"],
+    "recurrent_ppo": ["--segment", "2", "--minibatches", "2", "--state-size", "2"],
     "evolution_strategies": [],
     "dqn": [],
-    "r2d2": ["--state", "3", "--batch", "2", "--after", "1"],
+    "r2d2": ["--state-size", "3", "--batch", "2", "--learning-starts", "1"],
     "ddpg": ["--env", "Pendulum-v1"],
     "td3": ["--env", "Pendulum-v1"],
     "sac": ["--env", "Pendulum-v1"],
 }
 
 
+@pytest.mark.some_of("name", 6)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_runs_stops_and_resumes(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -291,7 +303,7 @@ def test_the_steps_of_a_program_without_iterations_suffice_to_learn() -> None:
         given = train.parser_of("train", chosen, "").parse_args([])
         asked = train.asked_for(chosen, given, 0)
         assert asked.bounds == {"B": 64, "T": 5000}
-        assert asked.arguments["after"] < 5000
+        assert asked.arguments["learning_starts"] < 5000
 
 
 def test_resume_goes_on_to_other_numbers_of_iterations(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import collecting
-from benchmarks.collecting import choices, equations, findings, overlap, simulated
+from benchmarks.collecting import choices, equations, findings, on_ray, overlap, simulated
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.sweep import Measured, Sweep, Workers, over
 from benchmarks.collecting.table import BRAX, PEERS, SIMULATIONS, TABLE, Row
@@ -271,3 +271,12 @@ def test_the_overlap_is_a_ratio_of_an_iteration_to_its_parts() -> None:
     collecting_ms, learning_ms, both_ms, ratio = map(float, row.split("|")[3:-1])
     assert collecting_ms >= 4.0 and both_ms > 0
     assert ratio == pytest.approx(both_ms / (collecting_ms + learning_ms), abs=0.01)
+
+
+def test_ray_is_compared_with_processes() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed (make peers-env)")
+    *_, row = on_ray.table(1, [on_ray.Case("short", f"gym.{on_ray.BUSY}", 2, 2)], rounds=1)
+    figures, to_processes, to_loop = row.split("|")[3:-1]
+    loop, processes, ray = (float(x.replace(",", "")) for x in figures.split(", "))
+    assert float(to_processes) == pytest.approx(ray / processes, rel=0.1, abs=0.01)
+    assert float(to_loop) == pytest.approx(ray / loop, rel=0.1, abs=0.01)

@@ -89,7 +89,7 @@ def handed_out(batch: Batch, c: Collector) -> Iterator[Any]:
     for name in ARRAYS:
         yield getattr(batch, name)
     yield from batch.extras.values()
-    yield from vars(batch.final).values()
+    yield from (batch.final.step, batch.final.env, batch.final.obs)
     yield from vars(batch.episodes).values()
     yield from c.weights.values()
 
@@ -107,7 +107,7 @@ def overwrite(x: Any) -> None:
 
 def as_arrays(b: Batch) -> list[Any]:
     found = [getattr(b, name) for name in ARRAYS] + [*b.extras.values(), b.count]
-    found += [*vars(b.final).values(), *vars(b.episodes).values()]
+    found += [b.final.step, b.final.env, b.final.obs, *vars(b.episodes).values()]
     return [np.array(x) for x in found]
 
 

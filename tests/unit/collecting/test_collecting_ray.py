@@ -44,6 +44,7 @@ def cluster() -> Iterator[None]:
             "local",
             num_cpus=3,
             include_dashboard=False,
+            _system_config={"worker_niceness": 0},  # the machine has other programs
             log_to_driver=False,
             configure_logging=False,
             runtime_env={"env_vars": {"PYTHONPATH": root}},

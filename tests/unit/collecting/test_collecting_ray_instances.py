@@ -26,6 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # the machine has other programs
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the workers
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

@@ -18,7 +18,7 @@ from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.compile_request import CompileRequest
 from timerl_nb.driver.compiling.compiler import Compiler
 from timerl_nb.driver.program_compilation import compile_program
-from timerl_nb.driver.program_runs.assumed_ceiling import double_ceiling, find_assumed_ceiling
+from timerl_nb.driver.program_runs.assumed_ceiling import double_ceiling, find_assumed_ceilings
 from timerl_nb.driver.program_runs.iteration_timing import measure_iteration
 from timerl_nb.driver.program_runs.program_run import make_run, run_to_end, start_run
 from timerl_nb.driver.program_runs.run_preparation import (
@@ -86,10 +86,10 @@ def test_other_bounds_reuse_the_front_and_other_options_do_not() -> None:
 
 def test_a_ceiling_is_doubled_until_it_is_too_large() -> None:
     bounds = {"B": 3, "T": Ceiling(8, "done", raised=True)}
-    assert find_assumed_ceiling(bounds) == "T"
+    assert find_assumed_ceilings(bounds) == ["T"]
     doubled = double_ceiling(bounds, "T")
-    assert doubled == {"B": 3, "T": 16} and find_assumed_ceiling(doubled) == "T"
-    assert find_assumed_ceiling({"T": Ceiling(8, "done")}) is None
+    assert doubled == {"B": 3, "T": 16} and find_assumed_ceilings(doubled) == ["T"]
+    assert find_assumed_ceilings({"T": Ceiling(8, "done")}) == []
     bounds["T"] = Ceiling(1 << 17, "done", raised=True)
     with pytest.raises(BoundsError, match="is false at the first 131,072 points"):
         double_ceiling(bounds, "T")
@@ -104,7 +104,7 @@ def test_only_a_reached_ceiling_asks_for_another_compilation() -> None:
         ctx.output("x", x)
         program = ctx.compile({T: trl.until(x >= 3.0)})
     found = program._compiled
-    assert find_assumed_ceiling(found.bounds) == "T"
+    assert find_assumed_ceilings(found.bounds) == ["T"]
     assert raise_reached_ceiling(found, {"T": np.array(4)}) is None
     varied = raise_reached_ceiling(found, {"T": np.array(found.bounds["T"])})
     assert varied is not None and varied[0].bounds["T"] == 2 * found.bounds["T"]

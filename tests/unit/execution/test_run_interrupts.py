@@ -132,7 +132,7 @@ def test_an_interrupt_at_any_line_leaves_a_training_to_go_on(tmp_path: Path) -> 
             envs=2,
             steps=4,
             groups=1,
-            least=8,
+            learning_starts=8,
             turns=4,
             every=2,
             seed=3,

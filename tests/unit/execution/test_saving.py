@@ -380,6 +380,20 @@ def test_a_program_that_depends_on_its_number_of_iterations_has_no_other(tmp_pat
     assert "write the length of the schedule as a number" in str(caught.value)
 
 
+def test_a_value_without_readers_does_not_prevent_more_iterations(tmp_path: Path) -> None:
+    with trl.Context("i") as ctx:
+        ((i, I),) = ctx.dims
+        trl.value(I - i).cast("f32") * 2.0  # as in an algorithm with anneal=False
+        w = trl.tensor((), domain=(i,))
+        w[0] = 0.0
+        w[i + 1] = w + trl.random.normal((), domain=(i,))
+        ctx.output("w", w)
+    program = ctx.compile({I: 5}, trl.Options(executor="interpret", lift=False, vectorize=False))
+    program.execute(3, checkpoint=tmp_path, every=2, progress=False)
+    longer = program.with_bounds({"I": 8}).execute(3, progress=False)
+    assert_alike(longer, program.resume(tmp_path, bounds={"I": 8}, progress=False))
+
+
 # --- damaged files
 # ------------------------------------------------------------------------------------
 

@@ -350,3 +350,22 @@ def test_what_cannot_be_mapped_is_said_where_it_was_called() -> None:
 
 def test_a_graph_with_one_has_no_digest() -> None:
     assert digest(learning().pdg()) is None
+
+
+def branching(params: Any, obs: Any, key: Any) -> Any:
+    return 0 if obs[0] > 0 else 1
+
+
+def test_errors_name_the_function_of_the_user() -> None:
+    for function in (branching, partial(branching, None)):
+        with trl.Context("t") as ctx:
+            ((t, _),) = ctx.dims
+            x = trl.data(np.ones((3, 2), np.float32), domain=(t,))
+            with pytest.raises(errors.CallError, match="cannot trace branching with"):
+                trl.jaxed(function, *[x] * (3 if function is branching else 2))
+    sizes: dict[str, Any] = {"envs": 2, "steps": 2, "how": "scan", "params": {}}
+    with (
+        trl.collect("CartPole-v1", branching, **sizes) as collector,
+        pytest.raises(errors.CallError, match="cannot trace branching with"),
+    ):
+        collector.next()

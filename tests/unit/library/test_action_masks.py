@@ -87,9 +87,13 @@ def test_an_environment_without_the_mask_is_refused() -> None:
         (
             "dqn",
             {"B": 2, "T": 60},
-            {"length": 9, "batch": 2, "after": 5, "epsilon": (1.0, 0.5, 60)},
+            {"buffer_size": 9, "batch": 2, "learning_starts": 5, "epsilon": (1.0, 0.5, 60)},
         ),
-        ("r2d2", {"B": 2, "I": 8, "T": 8}, {"length": 9, "batch": 2, "after": 2, "burn_in": 2}),
+        (
+            "r2d2",
+            {"B": 2, "I": 8, "T": 8},
+            {"buffer_size": 9, "batch": 2, "learning_starts": 2, "burn_in": 2},
+        ),
     ],
 )
 def test_algorithms_choose_legal_actions(name: str, bounds: Any, options: Any) -> None:

@@ -163,3 +163,29 @@ def test_unknown_environments_and_networks() -> None:
     trl.algorithms.ppo(env)
     with pytest.raises(trl.errors.EnvError, match="reset already"):
         trl.algorithms.ppo(env)
+
+
+@pytest.mark.parametrize("name", trl.algorithms.__all__)
+def test_an_unknown_option_is_reported_with_the_nearest_one(name: str) -> None:
+    with pytest.raises(
+        trl.errors.CallError, match=rf"did you mean 'hidden'\? the signature is {name}\("
+    ):
+        getattr(trl.algorithms, name)(hiden=(4,))
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"batch_size": 4}, "use batch=; the signature"),
+        ({"learning_rate": 1e-3}, "use lr=; the signature"),
+        (
+            {"no_such_option": 1},
+            "What to do: the signature is dqn\\(env='CartPole-v1', .*learning_starts=500",
+        ),
+        ({"size": 1}, "What to do: the signature"),  # `shape` is no argument of this function
+    ],
+    ids=str,
+)
+def test_options_of_other_libraries_are_translated(given: Any, hint: str) -> None:
+    with pytest.raises(trl.errors.CallError, match=hint):
+        trl.algorithms.dqn(**given)

@@ -15,7 +15,7 @@ from timerl_nb.compiler.language.program_context import current
 from timerl_nb.nn.layers import MLP
 from timerl_nb.replay import Dqn, Proportional, Replay
 from timerl_nb.rl import q_network
-from timerl_nb.rl.transition_sampling import Remembered
+from timerl_nb.rl.transition_sampling import SampledTransitions
 
 T, LENGTH, BATCH, LR, EVERY = 7, 4, 3, 0.02, 3
 LAYERS = (4, 3, 2)
@@ -31,7 +31,7 @@ def played(
         nets.append(MLP(*sizes, **given))
         return nets[-1]
 
-    class Told(Remembered):
+    class Told(SampledTransitions):
         seen = 0
 
         def starts(self, x: Any) -> Any:
@@ -48,12 +48,12 @@ def played(
             return super().returns(step, gamma)
 
     module = sys.modules["timerl_nb.algorithms.dqn"]  # the package exports a function of this name
-    monkeypatch.setattr(module, "Remembered", Told)
+    monkeypatch.setattr(module, "SampledTransitions", Told)
     monkeypatch.setattr(q_network, "MLP", network)
     env = trl.env.make("CartPole-v1", autoreset="same_step", max_steps=4)
-    how: dict[str, Any] = {"hidden": LAYERS[1:2], "length": LENGTH, "batch": BATCH, "lr": LR}
+    how: dict[str, Any] = {"hidden": LAYERS[1:2], "buffer_size": LENGTH, "batch": BATCH, "lr": LR}
     ctx = trl.algorithms.dqn(
-        env, **how, steps=1, alpha=alpha, target_every=EVERY, after=0, max_norm=1e9
+        env, **how, steps=1, alpha=alpha, target_every=EVERY, learning_starts=0, max_norm=1e9
     )
     return dict(ctx.compile({"B": envs, "T": T}, trl.Options(executor="xla")).execute(seed=4))
 

@@ -47,6 +47,7 @@ def steps_of(o: Any, a: Any, params: Any) -> stock.Steps:
     return stock.Steps(o, a, logs, v, jnp.ones(a.shape), terminated, jnp.asarray(done), v_after)
 
 
+@pytest.mark.some_of("options", 1)
 @pytest.mark.parametrize("options", [{}, {"executor": "xla"}, {"vectorize": False}], ids=str)
 def test_the_updates_are_those_of_jax(options: dict[str, Any]) -> None:
     """All sixteen, given the same parameters, observations, actions and order."""
@@ -113,7 +114,7 @@ def test_what_it_cannot_be_given() -> None:
         trl.algorithms.clipped_ppo(trl.env.make("CartPole-v1"))
     with pytest.raises(trl.errors.ShapeError, match="must be positive integers"):
         trl.algorithms.clipped_ppo(epochs=0)
-    ctx = trl.algorithms.clipped_ppo(minibatches=3)
+    ctx = trl.algorithms.clipped_ppo(minibatches=np.int64(3))  # type: ignore[arg-type]
     with pytest.raises(trl.errors.BoundsError, match="8 steps do not divide into 3"):
         ctx.compile({"B": 2, "I": 1, "T": 4})
 

@@ -275,6 +275,15 @@ def test_policy_with_a_critic() -> None:
 # --- checkpoints -------------------------------------------------------------------------------------
 
 
+def test_names_by_default_are_unique() -> None:
+    env = trl.env.make("CartPole-v1")
+    with trl.Context() as ctx:
+        for name in ("dnn2", "", "", "dnn5"):
+            trl.DNNBuilder(name=name).from_env(env, ()).build()
+    found = [p.name for p in ctx.parameters.values() if p.name.endswith("actor.bias")]
+    assert found == ["dnn2.actor.bias", "dnn3.actor.bias", "dnn4.actor.bias", "dnn5.actor.bias"]
+
+
 def test_checkpoints_hold_the_parameters_after_the_update(tmp_path: Path) -> None:
     ctx = reinforce(3, hidden=(4,), checkpoint=str(tmp_path / "saved"))
     result = ctx.compile({"B": 2, "I": 20, "T": 4}).execute()

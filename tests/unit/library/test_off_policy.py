@@ -9,11 +9,13 @@ import pytest
 
 import timerl_nb as trl
 from benchmarks.training.off_policy import tenths
+from tests.algorithm_pages import assert_page_shows_loops
 from tests.unit.checks import assert_same
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.rl.episode_returns import episode_returns
+from timerl_nb.rl.off_policy_actions import scale_actions
 from timerl_nb.rl.target_network import Target
-from timerl_nb.rl.transition_sampling import Remembered
+from timerl_nb.rl.transition_sampling import SampledTransitions
 
 XLA = trl.Options(executor="xla")
 GAMMA = 0.9
@@ -33,9 +35,11 @@ def played(steps: int) -> dict[str, np.ndarray]:
         step = trl.env.Step(
             step.obs, reward, step.terminated, step.truncated, step.alive, step.final_obs
         )
-        gain, after, worth = trl.replay.window(50, over=t, steps=steps).returns(step, GAMMA)
+        reward_sum, final_obs, discount = trl.replay.window(50, over=t, steps=steps).returns(
+            step, GAMMA
+        )
         returns, episodes = episode_returns(step, over=b, along=t)
-        made = {"gain": gain, "after": after, "worth": worth, "reward": reward}
+        made = {"sum": reward_sum, "obs": final_obs, "discount": discount, "reward": reward}
         made |= {"terminated": step.terminated, "done": step.done, "final": step.final_obs}
         made |= {"returns": returns, "episodes": episodes}
         for name, x in made.items():
@@ -49,16 +53,16 @@ def test_returns_of_several_steps_stop_where_episodes_do(steps: int) -> None:
     cut = 0
     for b in range(3):
         for end in range(steps - 1, 60):
-            first, gain, k = end - steps + 1, 0.0, 0
+            first, total, k = end - steps + 1, 0.0, 0
             for k in range(steps):
-                gain += GAMMA**k * x["reward"][b, first + k]
+                total += GAMMA**k * x["reward"][b, first + k]
                 if x["done"][b, first + k]:
                     break
             last = first + k
-            worth = 0.0 if x["terminated"][b, last] else GAMMA ** (k + 1)
-            assert x["gain"][b, end] == pytest.approx(gain, rel=1e-5)
-            assert x["worth"][b, end] == pytest.approx(worth, rel=1e-5)
-            np.testing.assert_array_equal(x["after"][b, end], x["final"][b, last])
+            discount = 0.0 if x["terminated"][b, last] else GAMMA ** (k + 1)
+            assert x["sum"][b, end] == pytest.approx(total, rel=1e-5)
+            assert x["discount"][b, end] == pytest.approx(discount, rel=1e-5)
+            np.testing.assert_array_equal(x["obs"][b, end], x["final"][b, last])
             cut += last < end or x["terminated"][b, last] != x["done"][b, last]
     assert cut > 5, "some stop early, or are cut off"
     sums = np.zeros(3)
@@ -79,7 +83,7 @@ def test_targets_follow_networks() -> None:
         for k, (net, target) in enumerate(zip(nets, targets, strict=True)):
             (net(x) - target.network(x) - 1.0).square().sum().backward()
             trl.optim.SGD(net.params, lr=0.1).step()
-            [target.take_over, target.approach][k]([3, 0.25][k])
+            [target.hard_update, target.soft_update][k]([3, 0.25][k])
             ctx.output(f"net {k}", net.params[0])
             ctx.output(f"target {k}", target.network.weight)
     found = ctx.compile({"T": 11}, XLA).execute(seed=2)
@@ -101,7 +105,7 @@ def test_what_is_remembered_is_from_the_window(alpha: float | None) -> None:
     with trl.Context("b", "t") as ctx:
         (b, _), (t, _) = ctx.dims
         memory = trl.replay.window(length, over=t, steps=steps)
-        past = Remembered(memory, count, domain=(b, t), alpha=alpha, beta=1.0)
+        past = SampledTransitions(memory, count, domain=(b, t), alpha=alpha, beta=1.0)
         when = past.starts(trl.value(t) * 2 + trl.value(b) * 0)
         ctx.output("when", when // 2)
         ctx.output("weight", trl.zeros(()) + past.weight + trl.value(t).floating() * 0.0)
@@ -143,12 +147,32 @@ class Plane(trl.env.Environment):
         return 1 - state, action.sum(axis=(-1, -2)), trl.constant(False)
 
 
+class Unbounded(Plane):
+    act_space = trl.env.Box(-1.0, float("inf"), (2, 2))
+
+
+def test_each_element_of_an_action_has_its_bounds() -> None:
+    box = trl.env.Box([[0.0, -2.0], [1.0, 5.0]], [[1.0, 2.0], [1.0, 9.0]], (2, 2))
+    assert box == trl.env.Box(np.array(box.low), np.array(box.high), (2, 2))
+    assert trl.env.Box([3.0, 3.0], 4.0, (2,)).low == 3.0
+    with pytest.raises(trl.errors.ShapeError, match="does not match the shape"):
+        trl.env.Box([1.0, 2.0, 3.0], 4.0, (2,))
+    with trl.Context() as ctx:
+        for name, x in {"low": -1.0, "middle": 0.0, "high": 1.0}.items():
+            ctx.output(name, scale_actions(trl.constant(np.full(4, x, np.float32)), box))
+    found = ctx.compile({}, trl.Options(executor="interpret")).execute(progress=False)
+    np.testing.assert_array_equal(found["low"], box.low)
+    np.testing.assert_array_equal(found["middle"], [[0.5, 0.0], [1.0, 7.0]])
+    np.testing.assert_array_equal(found["high"], box.high)
+
+
 @pytest.mark.parametrize("name", ["ddpg", "td3"])
 def test_observations_have_any_shape(name: str) -> None:
-    ctx = getattr(trl.algorithms, name)(Plane(autoreset="same_step"), hidden=(4,), length=3)
+    ctx = getattr(trl.algorithms, name)(Plane(autoreset="same_step"), hidden=(4,), buffer_size=3)
     assert ctx.pdg()
 
 
+@pytest.mark.some_of("options", 2)
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -156,16 +180,16 @@ def test_observations_have_any_shape(name: str) -> None:
         ("dqn", {"dueling": True, "hidden": ()}),
         ("dqn", {"dueling": True, "hidden": (4, 3), "double": False}),
         ("dqn", {"atoms": 5, "support": (0, 9), "dueling": True, "steps": 2, "alpha": 0.6}),
-        ("ddpg", {"lasting": 0.5, "env": "MountainCarContinuous-v0"}),
+        ("ddpg", {"noise_correlation": 0.5, "env": "MountainCarContinuous-v0"}),
         ("td3", {"env": "MountainCarContinuous-v0"}),
-        ("sac", {"env": "MountainCarContinuous-v0", "steps": 2, "lasting": 0.5}),
+        ("sac", {"env": "MountainCarContinuous-v0", "steps": 2, "repeat_probability": 0.5}),
     ],
     ids=str,
 )
 def test_algorithms_are_what_the_reference_says(name: str, options: dict[str, Any]) -> None:
     if options.get("env") == "plane":
         options = {**options, "env": Plane(autoreset="same_step")}
-    small = {"hidden": (4,), "length": 3, "batch": 2, "after": 1, **options}
+    small = {"hidden": (4,), "buffer_size": 3, "batch": 2, "learning_starts": 1, **options}
     ctx, bounds = getattr(trl.algorithms, name)(**small), {"B": 2, "T": 4}
     program = ctx.compile(bounds, XLA)
     lowered = program.executable.xla_program
@@ -176,10 +200,23 @@ def test_algorithms_are_what_the_reference_says(name: str, options: dict[str, An
     assert_same(want.outputs("parameter"), result.parameters, "parameters")
 
 
+@pytest.mark.parametrize("name", ["ddpg", "dqn", "r2d2", "sac", "td3"])
+def test_pages_show_the_loops(name: str) -> None:
+    bounds = {"B": 2, "I": 40, "T": 10} if name == "r2d2" else {"B": 2, "T": 40}
+    program = getattr(trl.algorithms, name)(hidden=()).compile(bounds, XLA)
+    assert_page_shows_loops(name, program)
+
+
 def test_replayed_sequences_are_what_the_reference_says() -> None:
     env = trl.env.make("TMaze", length=1, max_steps=5, autoreset="same_step")
-    small: dict[str, Any] = {"hidden": (3,), "state": 3, "length": 2, "batch": 2, "burn_in": 2}
-    ctx = trl.algorithms.r2d2(env, **small, steps=3, alpha=0.6, after=1, target_every=2)
+    small: dict[str, Any] = {
+        "hidden": (3,),
+        "state_size": 3,
+        "buffer_size": 2,
+        "batch": 2,
+        "burn_in": 2,
+    }
+    ctx = trl.algorithms.r2d2(env, **small, steps=3, alpha=0.6, learning_starts=1, target_every=2)
     program = ctx.compile({"B": 2, "I": 4, "T": 3}, XLA)
     result = program.execute(seed=3, progress=False)
     want = Reference(ctx.pdg(), program.bounds, 3)
@@ -192,7 +229,7 @@ def test_replayed_sequences_are_what_the_reference_says() -> None:
 
 def test_memory_is_that_of_the_window() -> None:
     """Except for outputs, memory does not depend on T."""
-    ctx = trl.algorithms.dqn(hidden=(8,), length=60, batch=2, steps=3, alpha=0.6)
+    ctx = trl.algorithms.dqn(hidden=(8,), buffer_size=60, batch=2, steps=3, alpha=0.6)
     found = dict[int, Any]()
     for T in (70, 500):
         program = ctx.compile({"B": 2, "T": T}, XLA)
@@ -215,7 +252,13 @@ def test_returns_are_those_of_the_episodes_that_ended_in_each_tenth() -> None:
 
 
 def test_dqn_learns_to_balance() -> None:
-    how = {"steps": 10, "batch": 8, "lr": 2e-3, "epsilon": (1.0, 0.01, 1000), "after": 100}
+    how = {
+        "steps": 10,
+        "batch": 8,
+        "lr": 2e-3,
+        "epsilon": (1.0, 0.01, 1000),
+        "learning_starts": 100,
+    }
     program = trl.algorithms.dqn(**how).compile({"B": 8, "T": 1800}, XLA)
     found = program.execute(seed=0)
 
@@ -236,6 +279,10 @@ def test_dqn_learns_to_balance() -> None:
         (lambda: trl.algorithms.td3("CartPole-v1"), "TD3 needs actions in a Box"),
         (lambda: trl.algorithms.sac("CartPole-v1"), "SAC needs actions in a Box"),
         (lambda: trl.algorithms.dqn(trl.env.make("CartPole-v1")), "resets in the same step"),
+        (
+            lambda: trl.algorithms.sac(Unbounded(autoreset="same_step")),
+            "needs actions between two bounds",
+        ),
     ],
 )
 def test_environments_that_do_not_fit(wrong: Any, message: str) -> None:
@@ -261,8 +308,16 @@ def test_environments_that_do_not_fit(wrong: Any, message: str) -> None:
         (trl.algorithms.dqn, {"atoms": 5, "support": (1, 1)}, "its ends are 1 and 1"),
         (trl.algorithms.ddpg, {"lr": 1e-3}, "lr must be 2 numbers, not 0.001"),
         (trl.algorithms.ddpg, {"noise": (1, -1, 5)}, r"noise\[1\] must be a number of at least 0"),
-        (trl.algorithms.ddpg, {"lasting": 2}, "lasting must be a number from 0 to 1"),
-        (trl.algorithms.r2d2, {"after": 0}, "after must be an integer of at least 1"),
+        (
+            trl.algorithms.ddpg,
+            {"noise_correlation": 2},
+            "noise_correlation must be a number from 0 to 1",
+        ),
+        (
+            trl.algorithms.r2d2,
+            {"learning_starts": 0},
+            "learning_starts must be an integer of at least 1",
+        ),
         (trl.algorithms.r2d2, {"eta": 2}, "eta must be a number from 0 to 1"),
         (trl.algorithms.td3, {"target_noise": 0.2}, "target_noise must be 2 numbers"),
         (trl.algorithms.td3, {"delay": 0}, "delay must be an integer"),

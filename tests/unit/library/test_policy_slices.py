@@ -351,7 +351,12 @@ def q_values(weights: dict[str, Any], seen: np.ndarray, name: str = "q") -> np.n
 
 
 def test_dqn_acts_by_its_best_action_and_explores_where_asked() -> None:
-    options: dict[str, Any] = {"hidden": (8,), "length": 30, "after": 3, "epsilon": (1.0, 0.5, 10)}
+    options: dict[str, Any] = {
+        "hidden": (8,),
+        "buffer_size": 30,
+        "learning_starts": 3,
+        "epsilon": (1.0, 0.5, 10),
+    }
     ctx = trl.algorithms.dqn(scale=tuple(SCALE), **options)
     policy = ctx.compile({"B": 2, "T": 20}, INTERPRETED).execute(seed=0, progress=False).policy()
     seen = np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32)
@@ -366,7 +371,9 @@ def test_dqn_acts_by_its_best_action_and_explores_where_asked() -> None:
 
 
 def test_ddpg_acts_by_its_actor_and_explores_where_asked() -> None:
-    ctx = trl.algorithms.ddpg(hidden=(8,), length=30, after=3, noise=(1.0, 0.2, 10), lasting=0.5)
+    ctx = trl.algorithms.ddpg(
+        hidden=(8,), buffer_size=30, learning_starts=3, noise=(1.0, 0.2, 10), noise_correlation=0.5
+    )
     policy = ctx.compile({"B": 2, "T": 20}, INTERPRETED).execute(seed=0, progress=False).policy()
     seen = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
     mean = np.tanh(q_values(policy.weights, seen, "actor"))

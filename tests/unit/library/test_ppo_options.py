@@ -21,21 +21,24 @@ Values = Mapping[str, Any]
 
 def minibatch_loss(p: Values, data: Values) -> Any:
     """Return the loss of clipped PPO without value clipping, and the approximate KL divergence."""
-    log_p = jax.nn.log_softmax(head(p, "trunk", "actor", data["seen"]))
-    took = data["took"][..., None].astype(int)
-    change = jnp.take_along_axis(log_p, took, axis=-1)[..., 0] - data["was"]
-    ratio, gain = jnp.exp(change), data["gain"]
-    better = jnp.minimum(ratio * gain, jnp.clip(ratio, 0.8, 1.2) * gain)
+    log_p = jax.nn.log_softmax(head(p, "trunk", "actor", data["obs"]))
+    action = data["action"][..., None].astype(int)
+    log_ratio = jnp.take_along_axis(log_p, action, axis=-1)[..., 0] - data["old_log_prob"]
+    ratio, normalized = jnp.exp(log_ratio), data["normalized"]
+    surrogate = jnp.minimum(ratio * normalized, jnp.clip(ratio, 0.8, 1.2) * normalized)
     entropy = -(jnp.exp(log_p) * log_p).sum(-1)
-    wrong = (head(p, "critic.trunk", "critic", data["seen"])[..., 0] - data["target"]) ** 2
-    return (0.25 * wrong - better - 0.01 * entropy).mean(), (ratio - 1 - change).mean()
+    squared_error = (head(p, "critic.trunk", "critic", data["obs"])[..., 0] - data["target"]) ** 2
+    return (0.25 * squared_error - surrogate - 0.01 * entropy).mean(), (
+        ratio - 1 - log_ratio
+    ).mean()
 
 
 def test_updates_stop_at_the_target_kl(monkeypatch: pytest.MonkeyPatch) -> None:
     """All parameters equal those of a JAX loop without Adam's steps after the limit."""
-    names = ("seen", "took", "was", "gain", "target")
+    names = ("obs", "action", "old_log_prob", "normalized", "target")
     bounds, sizes = {"B": 2, "I": 2, "T": 6}, {"epochs": 2, "minibatches": 2}
     settings = {"lr": 0.2, "target_kl": 0.02, "value_clip": None, "anneal": False, **sizes}
+    settings["hidden"] = (5,)
     options = trl.Options(executor="xla")
     found = recorded_updates("clipped_ppo", monkeypatch, bounds, names, options, **settings)
     params = [name.removeprefix("grad ") for name in found if name.startswith("grad ")]
@@ -77,33 +80,39 @@ def test_runs_with_a_target_kl_agree_with_the_reference() -> None:
 
 def test_ppo_continues_with_the_value_after_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes of at most five steps within seven, and iterations of four steps within an episode."""
-    names = ("o", "a", "r", "beyond", "advantage")
+    names = ("o", "a", "r", "next_value", "advantage")
     for limit, steps in ((5, 7), (9, 4)):
         env = trl.env.make("CartPole-v1", max_steps=limit)
         bounds = {"B": 3, "I": 2, "T": steps}
         settings = {"lr": 0.1, "anneal": True, "max_norm": 0.5, "bootstrap": True}
+        settings["hidden"] = (5,)
         with monkeypatch.context() as patch:
             found = recorded_updates(
                 "ppo_single_epoch", patch, bounds, names, trl.Options(), env=env, **settings
             )
         length = min(limit, steps)
-        assert found["beyond"][..., length - 1].all(), "a limit does not end the return"
+        assert found["next_value"][..., length - 1].all(), "a limit does not end the return"
 
         def loss(p: Values, i: int, found: Any = found, length: int = length) -> Any:
-            o, a, r, beyond, advantage = (jnp.asarray(found[n][:, i, :length]) for n in names)
+            o, a, r, next_value, advantage = (jnp.asarray(found[n][:, i, :length]) for n in names)
             v = head(p, "trunk", "critic", o)[..., 0]
-            known, later = jax.lax.stop_gradient(v), jnp.zeros(3)
-            np.testing.assert_allclose(beyond[:, :-1], known[:, 1:], rtol=1e-4, atol=1e-5)
+            baseline, advantage_after = jax.lax.stop_gradient(v), jnp.zeros(3)
+            np.testing.assert_allclose(next_value[:, :-1], baseline[:, 1:], rtol=1e-4, atol=1e-5)
             for t in reversed(range(length)):
-                later = r[:, t] + 0.99 * beyond[:, t] - known[:, t] + 0.99 * 0.96 * later
-                np.testing.assert_allclose(advantage[:, t], later, rtol=1e-4, atol=1e-5)
-            scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+                advantage_after = (
+                    r[:, t]
+                    + 0.99 * next_value[:, t]
+                    - baseline[:, t]
+                    + 0.99 * 0.96 * advantage_after
+                )
+                np.testing.assert_allclose(advantage[:, t], advantage_after, rtol=1e-4, atol=1e-5)
+            normalized = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
             log_p = jax.nn.log_softmax(head(p, "trunk", "actor", o))
             chosen = jnp.take_along_axis(log_p, a[..., None].astype(int), axis=-1)[..., 0]
             entropy = -(jnp.exp(log_p) * log_p).sum(-1)
-            regret = 0.5 * (v - (advantage + known)) ** 2
-            lost = 0.5 * regret - chosen * scaled - 0.01 * entropy
-            return lost.sum() / found["r"][:, i].size
+            value_loss = 0.5 * (v - (advantage + baseline)) ** 2
+            step_loss = 0.5 * value_loss - chosen * normalized - 0.01 * entropy
+            return step_loss.sum() / found["r"][:, i].size
 
         check(found, loss, range(2))
 

@@ -177,9 +177,19 @@ def test_a_policy_plays_legal_moves_only() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("Catch", {"rows": 1}, "rows must be an integer from 2 to 1,024, not 1"),
-        ("Catch", {"columns": 2.0}, "columns must be an integer from 1 to 1,024, not 2.0"),
-        ("GridWorld", {"size": 1}, "size must be an integer from 2 to 1,024, not 1"),
+        ("Catch", {"rows": 1}, "rows must be an integer of at least 2, not 1"),
+        ("Catch", {"columns": 2.0}, "columns must be an integer of at least 1, not 2.0"),
+        ("GridWorld", {"size": 1_025}, "size must be an integer of at least 2 and at most 1,024"),
+    ],
+)
+def test_sizes_are_checked(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(trl.errors.ShapeError, match=message):
+        trl.env.make(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
         ("GridWorld", {"walls": [(0, 8)]}, "is not a cell of the grid"),
         ("GridWorld", {"size": 2, "walls": [(0, 0), (0, 1), (1, 0)]}, "two cells without a wall"),
         ("TicTacToe", {"opponent": "perfect"}, "opponent='perfect' is not an opponent"),

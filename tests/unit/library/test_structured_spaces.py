@@ -8,15 +8,25 @@ import gymnasium
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import timerl_nb as trl
 from tests.structured import ACTIONS, OBSERVATIONS, Structured, number_of
-from timerl_nb.env.plain_spaces import plain_actions, plain_observations, structured_action
+from timerl_nb.env.gymnasium import distinct_seeds
+from timerl_nb.env.plain_spaces import (
+    PlainSpaces,
+    plain_actions,
+    plain_observations,
+    plain_rows,
+    stacked,
+    structured_action,
+)
 
 NAME = "gym.tests.structured:Structured-v0"
 SPACES = {
     "mixed": trl.env.MultiDiscrete((2, 3, 2, 2, 2, 3)),  # arms, hands, move
-    "numbers": trl.env.Box(-2.0, 2.0, (3,)),
+    "numbers": trl.env.Box((-1.0, -1.0, -2.0), (1.0, 1.0, 2.0), (3,)),
     "shifted": trl.env.Discrete(4),
     "binary": trl.env.MultiDiscrete((2, 2, 2)),
 }
@@ -77,6 +87,66 @@ def test_collectors_see_the_same() -> None:
         made = number_of(structured_action(ACTIONS["mixed"], action))
         np.testing.assert_allclose(reward, made, rtol=1e-6)
     assert batch.terminated[2].all()
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_vector_environments_are_converted(actions: str, mode: AutoresetMode) -> None:
+    env = SyncVectorEnv([lambda: Structured(actions)] * 2, autoreset_mode=mode)
+    with trl.collect(env, trl.policies.random, steps=5) as collector:
+        batch = collector.next()
+        assert collector.next().obs.shape == (5, 2, 12)
+    is_separate = mode is AutoresetMode.NEXT_STEP  # the reset takes a step
+    assert batch.valid.all(1).tolist() == [True, True, True, not is_separate, True]
+    counts = [0, 1, 2, 3, 0] if is_separate else [0, 1, 2, 0, 1]
+    for t, count in enumerate(counts):
+        np.testing.assert_array_equal(batch.obs[t, 0], flat(count))
+    np.testing.assert_array_equal(batch.last_obs[1], flat(1 if is_separate else 2))
+    np.testing.assert_array_equal(batch.final.obs, [flat(3)] * 2)
+    for t, k in zip(*np.nonzero(batch.valid), strict=True):
+        made = structured_action(ACTIONS[actions], batch.action[t, k])
+        np.testing.assert_allclose(batch.reward[t, k], number_of(made), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        OBSERVATIONS,
+        Discrete(4, start=-2),
+        MultiDiscrete([[2], [3]], start=[[1], [5]]),
+        MultiBinary((2, 2)),
+        Tuple([Box(0, 255, (2, 2), np.uint8), Dict({"a": Discrete(2), "b": MultiBinary(2)})]),
+    ],
+)
+def test_rows_are_converted_as_single_values(space: Any) -> None:
+    env: Any = PlainSpaces(Structured(observations=space))
+    space.seed(0)
+    values = [space.sample() for _ in range(20)]
+    rows = plain_rows(space, stacked(space, values))
+    assert rows.shape == (20, *plain_observations(space).shape)
+    for row, value in zip(rows, values, strict=True):
+        np.testing.assert_array_equal(row, env._plain(value))
+
+
+@pytest.mark.filterwarnings("ignore")  # about the precision of the spaces' bounds
+@pytest.mark.parametrize("name", ["MiniGrid-Empty-5x5-v0", "CheetahRun-v1"])
+def test_envpool_is_converted(name: str) -> None:
+    envpool = pytest.importorskip("envpool")
+    with trl.collect(f"envpool.{name}", trl.policies.random, envs=3, steps=4) as collector:
+        batch = collector.next()
+    first = distinct_seeds(0, 1)[0] % (2**31 - 3)
+    pool = envpool.make_gymnasium(name, num_envs=3, seed=first)
+    pool.reset()  # the collector's first one creates the spaces
+    space, (obs, _) = pool.observation_space, pool.reset()
+    for t in range(4):
+        np.testing.assert_allclose(batch.obs[t], plain_rows(space, obs).astype(np.float32))
+        obs = pool.step(batch.action[t])[0]
+
+
+def test_vector_environments_without_a_size_are_refused() -> None:
+    env = SyncVectorEnv([lambda: Structured(observations=gymnasium.spaces.Text(3))])
+    with pytest.raises(trl.errors.EnvError, match="a Text has no fixed size"):
+        trl.collect(env, trl.policies.random)
 
 
 def test_specifications_for_other_processes_contain_the_conversion() -> None:

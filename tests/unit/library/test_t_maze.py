@@ -98,5 +98,5 @@ def test_the_default_limit_depends_on_the_length() -> None:
 
 @pytest.mark.parametrize("length", [0, True, 1.5, "20"])
 def test_a_length_is_a_positive_integer(length: Any) -> None:
-    with pytest.raises(trl.errors.EnvError, match="length must be an integer of at least 1"):
+    with pytest.raises(trl.errors.ShapeError, match="length must be an integer of at least 1"):
         trl.env.make("TMaze", length=length)

@@ -37,34 +37,38 @@ def check(found: trl.Result, loss: Callable[[Values, int], Any], updates: range)
 
 
 def head(p: Values, trunk: str, name: str, x: Any) -> Any:
-    for k in range(2):
+    k = 0
+    while f"{trunk}.{k}.weight" in p:
         x = jnp.tanh(x @ p[f"{trunk}.{k}.weight"] + p[f"{trunk}.{k}.bias"])
+        k += 1
     return x @ p[f"{name}.weight"] + p[f"{name}.bias"]
 
 
 def test_a2c(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("o", "a", "r", "after", "done")
+    names = ("o", "a", "r", "next_value", "done")
     env = trl.env.make("CartPole-v1", autoreset="same_step", max_steps=5)
     found = recorded_updates(
         "a2c", monkeypatch, {"B": 3, "I": 4, "T": 7}, names, OPTIONS, env=env, lam=0.8
     )
     ends = found["done"]
-    assert ends.any() and found["after"][ends].any(), "a time limit does not end the return"
+    assert ends.any() and found["next_value"][ends].any(), "a time limit does not end the return"
 
     def loss(p: Values, i: int) -> Any:
-        o, a, r, after, done = (jnp.asarray(found[n][:, i]) for n in names)
+        o, a, r, next_value, done = (jnp.asarray(found[n][:, i]) for n in names)
         v = head(p, "critic.trunk", "critic", o)[..., 0]
-        known, later, steps = jax.lax.stop_gradient(v), jnp.zeros(3), []
+        baseline, advantage_after, steps = jax.lax.stop_gradient(v), jnp.zeros(3), []
         for t in reversed(range(7)):
-            later = jnp.where(done[:, t], 0.0, later)
-            later = r[:, t] + 0.99 * after[:, t] - known[:, t] + 0.99 * 0.8 * later
-            steps.append(later)
+            advantage_after = jnp.where(done[:, t], 0.0, advantage_after)
+            advantage_after = (
+                r[:, t] + 0.99 * next_value[:, t] - baseline[:, t] + 0.99 * 0.8 * advantage_after
+            )
+            steps.append(advantage_after)
         advantage = jnp.stack(steps[::-1], axis=1)
         log_p = jax.nn.log_softmax(head(p, "trunk", "actor", o))
         chosen = jnp.take_along_axis(log_p, a[..., None].astype(int), axis=-1)[..., 0]
         entropy = -(jnp.exp(log_p) * log_p).sum(-1)
-        regret = 0.5 * (v - (advantage + known)) ** 2
-        return (0.5 * regret - chosen * advantage - 0.01 * entropy).mean()
+        value_loss = 0.5 * (v - (advantage + baseline)) ** 2
+        return (0.5 * value_loss - chosen * advantage - 0.01 * entropy).mean()
 
     check(found, loss, range(4))
 
@@ -74,30 +78,36 @@ def streams(p: Values, x: Any, each: int, duel: bool) -> Any:
     if not duel:
         return mlp(p, "q", x).reshape(*x.shape[:-1], 2, each)
     x = jnp.tanh(x @ p["q.shared.0.weight"] + p["q.shared.0.bias"])
-    value, gain = (mlp(p, f"q.{name}", x, 2) for name in ("value", "advantage"))
-    gain = gain.reshape(*x.shape[:-1], 2, each)
-    return value[..., None, :] + gain - gain.mean(-2, keepdims=True)
+    value, advantage = (mlp(p, f"q.{name}", x, 2) for name in ("value", "advantage"))
+    advantage = advantage.reshape(*x.shape[:-1], 2, each)
+    return value[..., None, :] + advantage - advantage.mean(-2, keepdims=True)
 
 
-def project(p: np.ndarray, gain: float, worth: float, low: float, high: float) -> np.ndarray:
+def project(p: np.ndarray, reward: float, discount: float, low: float, high: float) -> np.ndarray:
     """Divide each probability between the atoms below and above, as Bellemare et al. 2017 do."""
     found, gap = np.zeros(len(p)), (high - low) / (len(p) - 1)
-    for k, share in enumerate(p):
-        at = (min(max(gain + worth * (low + k * gap), low), high) - low) / gap
+    for k, probability in enumerate(p):
+        at = (min(max(reward + discount * (low + k * gap), low), high) - low) / gap
         below, above = int(np.floor(at)), int(np.ceil(at))
         if below == above:
-            found[below] += share
+            found[below] += probability
         else:
-            found[below] += share * (above - at)
-            found[above] += share * (at - below)
+            found[below] += probability * (above - at)
+            found[above] += probability * (at - below)
     return found
 
 
 @pytest.mark.parametrize(("duel", "atoms"), [(True, None), (False, 4)])
 def test_dqn(monkeypatch: pytest.MonkeyPatch, duel: bool, atoms: int | None) -> None:
-    names = ("seen", "did", "goal", "gain", "worth", "later", "error")
+    names = ("obs", "action", "target", "reward", "discount", "next_obs", "td_error")
     how: dict[str, Any] = {"dueling": duel, "atoms": atoms, "support": (-1.0, 3.0), "alpha": 0.6}
-    sizes: dict[str, Any] = {"length": 6, "batch": 3, "steps": 2, "beta": 0.0, "after": 0}
+    sizes: dict[str, Any] = {
+        "buffer_size": 6,
+        "batch": 3,
+        "steps": 2,
+        "beta": 0.0,
+        "learning_starts": 0,
+    }
     env = trl.env.make("CartPole-v1", autoreset="same_step", max_steps=5)
     found = recorded_updates(
         "dqn",
@@ -115,13 +125,17 @@ def test_dqn(monkeypatch: pytest.MonkeyPatch, duel: bool, atoms: int | None) -> 
     def mean(y: Any) -> Any:
         return (jax.nn.softmax(y) * z).sum(-1) if atoms else y[..., 0]
 
-    def picked(y: Any, did: Any) -> Any:
-        return jnp.take_along_axis(y, did[..., None, None].astype(int), axis=-2)[..., 0, :]
+    def picked(y: Any, action: Any) -> Any:
+        return jnp.take_along_axis(y, action[..., None, None].astype(int), axis=-2)[..., 0, :]
 
     def errors(p: Values, t: int) -> Any:
-        seen, did, goal = (jnp.asarray(found[n][:, t]) for n in names[:3])
-        now = picked(streams(p, seen, each, duel), did)
-        return -(goal * jax.nn.log_softmax(now)).sum(-1) if atoms else goal - now[..., 0]
+        obs, action, target = (jnp.asarray(found[n][:, t]) for n in names[:3])
+        prediction = picked(streams(p, obs, each, duel), action)
+        return (
+            -(target * jax.nn.log_softmax(prediction)).sum(-1)
+            if atoms
+            else target - prediction[..., 0]
+        )
 
     def loss(p: Values, t: int) -> Any:
         error = errors(p, t)
@@ -133,23 +147,23 @@ def test_dqn(monkeypatch: pytest.MonkeyPatch, duel: bool, atoms: int | None) -> 
     params = [n for n in found if n.startswith("q.")]
     for t in range(7):
         own, late = ({n: found[n][k] for n in params} for k in (t, t // 3 * 3))
-        later, gain, worth = (found[n][:, t] for n in ("later", "gain", "worth"))
-        best = mean(streams(own, later, each, duel)).argmax(-1)
-        then = picked(streams(late, later, each, duel), best)
+        next_obs, reward, discount = (found[n][:, t] for n in ("next_obs", "reward", "discount"))
+        best = mean(streams(own, next_obs, each, duel)).argmax(-1)
+        next_value = picked(streams(late, next_obs, each, duel), best)
         if atoms:
-            then = np.asarray(jax.nn.softmax(then))
-            goal = [
+            next_value = np.asarray(jax.nn.softmax(next_value))
+            target = [
                 [project(*x, -1.0, 3.0) for x in zip(*row, strict=True)]
-                for row in zip(then, gain, worth, strict=True)
+                for row in zip(next_value, reward, discount, strict=True)
             ]
         else:
-            goal = gain + worth * then[..., 0]
-        np.testing.assert_allclose(found["goal"][:, t], goal, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(found["error"][:, t], errors(own, t), rtol=1e-4, atol=1e-5)
-    assert (found["worth"] == 0).any() and len(np.unique(found["worth"])) > 1
+            target = reward + discount * next_value[..., 0]
+        np.testing.assert_allclose(found["target"][:, t], target, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found["td_error"][:, t], errors(own, t), rtol=1e-4, atol=1e-5)
+    assert (found["discount"] == 0).any() and len(np.unique(found["discount"])) > 1
 
 
-def remembered(p: Values, h: Any, o: Any) -> Any:
+def next_state(p: Values, h: Any, o: Any) -> Any:
     """Return the state of a GRU after an observation, as PyTorch defines it."""
     x = jnp.tanh(mlp(p, "q.layers", o, 2))
     given, own = (
@@ -161,11 +175,26 @@ def remembered(p: Values, h: Any, o: Any) -> Any:
 
 
 def test_r2d2(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("seen", "did", "reward", "done", "ended", "final", "stored", "error")
-    names += ("seen_before", "done_before", "h")
+    names = (
+        "obs",
+        "action",
+        "reward",
+        "done",
+        "terminated",
+        "final_obs",
+        "stored_state",
+        "td_error",
+    )
+    names += ("burn_in_obs", "burn_in_done", "h")
     T, burn = 4, 2
     env = trl.env.make("TMaze", length=1, max_steps=3, autoreset="same_step")
-    sizes: dict[str, Any] = {"state": 3, "length": 3, "batch": 2, "burn_in": burn, "steps": 3}
+    sizes: dict[str, Any] = {
+        "state_size": 3,
+        "buffer_size": 3,
+        "batch": 2,
+        "burn_in": burn,
+        "steps": 3,
+    }
     found = recorded_updates(
         "r2d2",
         monkeypatch,
@@ -173,22 +202,22 @@ def test_r2d2(monkeypatch: pytest.MonkeyPatch) -> None:
         names,
         trl.Options(executor="interpret"),
         env=env,
-        after=1,
+        learning_starts=1,
         target_every=2,
         lr=0.1,
         **sizes,
     )
 
     def unroll(p: Values, h: Any, o: Any, done: Any, steps: range) -> tuple[Any, Any]:
-        seen = []
+        states = []
         for t in steps:
-            seen.append(remembered(p, h, o[:, t]))
-            h = jnp.where(done[:, t, :, None], 0.0, seen[-1])
-        return jnp.stack(seen, axis=1), h
+            states.append(next_state(p, h, o[:, t]))
+            h = jnp.where(done[:, t, :, None], 0.0, states[-1])
+        return jnp.stack(states, axis=1), h
 
     def states(p: Values, x: Values) -> Any:
-        _, h = unroll(p, x["stored"], x["seen_before"], x["done_before"], range(T - burn, T))
-        return unroll(p, jax.lax.stop_gradient(h), x["seen"], x["done"], range(T))[0]
+        _, h = unroll(p, x["stored_state"], x["burn_in_obs"], x["burn_in_done"], range(T - burn, T))
+        return unroll(p, jax.lax.stop_gradient(h), x["obs"], x["done"], range(T))[0]
 
     def head(p: Values, h: Any) -> Any:
         return h @ p["q.head.weight"] + p["q.head.bias"]
@@ -199,20 +228,22 @@ def test_r2d2(monkeypatch: pytest.MonkeyPatch) -> None:
         x = {n: jnp.asarray(found[n][:, i]) for n in names if n in found}
         late = {n: jnp.asarray(found[n][i // 2 * 2]) for n in params}
         h = states(p, x)
-        best = head(p, remembered(p, h, x["final"])).argmax(-1)
-        values = head(late, remembered(late, states(late, x), x["final"]))
-        worth = jnp.take_along_axis(values, best[..., None], axis=-1)[..., 0]
-        one = x["reward"] + jnp.where(x["ended"], 0.0, 0.99 * worth)
-        goals = []
+        best = head(p, next_state(p, h, x["final_obs"])).argmax(-1)
+        values = head(late, next_state(late, states(late, x), x["final_obs"]))
+        next_value = jnp.take_along_axis(values, best[..., None], axis=-1)[..., 0]
+        one = x["reward"] + jnp.where(x["terminated"], 0.0, 0.99 * next_value)
+        targets = []
         for t in range(T):
             last = min(t + 2, T - 1)
-            goal = one[:, last]
+            target = one[:, last]
             for k in reversed(range(t, last)):
-                later = x["reward"][:, k] + 0.99 * goal
-                goal = jnp.where(x["done"][:, k], one[:, k], later)
-            goals.append(goal)
-        chosen = jnp.take_along_axis(head(p, h), x["did"][..., None].astype(int), axis=-1)[..., 0]
-        return jax.lax.stop_gradient(jnp.stack(goals, axis=1)) - chosen
+                later = x["reward"][:, k] + 0.99 * target
+                target = jnp.where(x["done"][:, k], one[:, k], later)
+            targets.append(target)
+        chosen = jnp.take_along_axis(head(p, h), x["action"][..., None].astype(int), axis=-1)[
+            ..., 0
+        ]
+        return jax.lax.stop_gradient(jnp.stack(targets, axis=1)) - chosen
 
     def loss(p: Values, i: int) -> Any:
         size = jnp.abs(errors(p, i))
@@ -221,74 +252,118 @@ def test_r2d2(monkeypatch: pytest.MonkeyPatch) -> None:
     check(found, loss, range(5))
     for i in range(5):
         own = {n: found[n][i] for n in params}
-        np.testing.assert_allclose(found["error"][:, i], errors(own, i), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found["td_error"][:, i], errors(own, i), rtol=1e-4, atol=1e-5)
     states_before = found["h"][:, :, T - burn]  # over b, i
     for i in range(1, 5):
         for b in range(2):
-            for stored in found["stored"][b, i]:
-                gaps = abs(states_before[b, max(i - 3, 0) : i] - stored).max(axis=-1)
+            for stored_state in found["stored_state"][b, i]:
+                gaps = abs(states_before[b, max(i - 3, 0) : i] - stored_state).max(axis=-1)
                 assert gaps.min() < 1e-6, "the state is one before a sequence in the window"
-    assert found["done_before"].any() and found["ended"].any()
-    assert (found["done"] != found["ended"]).any(), "a time limit ends an episode"
+    assert found["burn_in_done"].any() and found["terminated"].any()
+    assert (found["done"] != found["terminated"]).any(), "a time limit ends an episode"
 
 
-def critic_loss(p: Values, seen: Any, did: Any, goal: Any) -> Any:
-    both = jnp.concatenate([seen, did], axis=-1)
-    errors = [goal - mlp(p, f"critic{k}", both)[..., 0] for k in range(2)]
+def critic_loss(p: Values, obs: Any, action: Any, target: Any) -> Any:
+    both = jnp.concatenate([obs, action], axis=-1)
+    errors = [target - mlp(p, f"critic{k}", both)[..., 0] for k in range(2)]
     return (errors[0] ** 2 + errors[1] ** 2).mean()
 
 
 def test_td3(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("seen", "did", "goal", "gain", "discount", "first", "second", "then", "changes")
-    found = recorded_updates(
-        "td3", monkeypatch, {"B": 2, "T": 9}, names, OPTIONS, length=6, batch=4, after=3
+    names = (
+        "obs",
+        "action",
+        "target",
+        "reward",
+        "discount",
+        "next_q1",
+        "next_q2",
+        "next_action",
+        "updates_actor",
     )
-    least = np.minimum(found["first"], found["second"])
-    np.testing.assert_allclose(found["goal"], found["gain"] + found["discount"] * least, rtol=1e-6)
-    assert (np.abs(found["then"]) <= 1).all()
-    assert found["changes"].tolist() == [t >= 3 and t % 2 == 0 for t in range(9)]
+    found = recorded_updates(
+        "td3",
+        monkeypatch,
+        {"B": 2, "T": 9},
+        names,
+        OPTIONS,
+        buffer_size=6,
+        batch=4,
+        learning_starts=3,
+    )
+    least = np.minimum(found["next_q1"], found["next_q2"])
+    np.testing.assert_allclose(
+        found["target"], found["reward"] + found["discount"] * least, rtol=1e-6
+    )
+    assert (np.abs(found["next_action"]) <= 1).all()
+    assert found["updates_actor"].tolist() == [t >= 3 and t % 2 == 0 for t in range(9)]
 
     def loss(p: Values, t: int) -> Any:
-        seen, did, goal = (jnp.asarray(found[n][:, t]) for n in names[:3])
+        obs, action, target = (jnp.asarray(found[n][:, t]) for n in names[:3])
         fixed = jax.lax.stop_gradient(p)
-        acts = jnp.tanh(mlp(p, "actor", seen))
-        better = mlp(fixed, "critic0", jnp.concatenate([seen, acts], axis=-1))
-        return critic_loss(p, seen, did, goal) - better.mean()
+        new_action = jnp.tanh(mlp(p, "actor", obs))
+        policy_value = mlp(fixed, "critic0", jnp.concatenate([obs, new_action], axis=-1))
+        return critic_loss(p, obs, action, target) - policy_value.mean()
 
     check(found, loss, range(9))
     for name in (n for n in found if n.startswith("actor")):
         changed = [bool((found[name][t + 1] != found[name][t]).any()) for t in range(8)]
-        assert changed == found["changes"][:8].tolist(), name
+        assert changed == found["updates_actor"][:8].tolist(), name
 
 
 def test_sac(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("seen", "did", "goal", "acts", "gain", "discount", "first", "second", "likely")
+    names = (
+        "obs",
+        "action",
+        "target",
+        "new_action",
+        "reward",
+        "discount",
+        "next_q1",
+        "next_q2",
+        "next_log_prob",
+    )
     found = recorded_updates(
-        "sac", monkeypatch, {"B": 2, "T": 8}, names, OPTIONS, length=6, batch=4, after=2
+        "sac",
+        monkeypatch,
+        {"B": 2, "T": 8},
+        names,
+        OPTIONS,
+        buffer_size=6,
+        batch=4,
+        learning_starts=2,
     )
     temperature = found["temperature"][None, :, None]
-    soft = np.minimum(found["first"], found["second"]) - temperature * found["likely"]
-    np.testing.assert_allclose(found["goal"], found["gain"] + found["discount"] * soft, rtol=1e-5)
+    next_value = (
+        np.minimum(found["next_q1"], found["next_q2"]) - temperature * found["next_log_prob"]
+    )
+    np.testing.assert_allclose(
+        found["target"], found["reward"] + found["discount"] * next_value, rtol=1e-5
+    )
 
     def loss(p: Values, t: int) -> Any:
-        seen, did, goal, acts = (jnp.asarray(found[n][:, t]) for n in names[:4])
+        obs, action, target, new_action = (jnp.asarray(found[n][:, t]) for n in names[:4])
         fixed = jax.lax.stop_gradient(p)
 
         def policy(p: Values) -> Any:
-            mean, log_std = jnp.split(mlp(p, "actor", seen), 2, axis=-1)
+            mean, log_std = jnp.split(mlp(p, "actor", obs), 2, axis=-1)
             return mean, jnp.clip(log_std, -20.0, 2.0)
 
         mean, log_std = policy(fixed)
-        noise = (jnp.arctanh(acts.astype(jnp.float32)) - mean) / jnp.exp(log_std)
+        noise = (jnp.arctanh(new_action.astype(jnp.float32)) - mean) / jnp.exp(log_std)
         mean, log_std = policy(p)
         x = mean + jnp.exp(log_std) * noise
         slope = 2.0 * (jnp.log(2.0) - x - jax.nn.softplus(-2.0 * x))
         normal = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
         log_prob = (normal - slope).sum(-1)
-        both = jnp.concatenate([seen, jnp.tanh(x)], axis=-1)
+        both = jnp.concatenate([obs, jnp.tanh(x)], axis=-1)
         values = [mlp(fixed, f"critic{k}", both)[..., 0] for k in range(2)]
         actor = jnp.exp(fixed["log_temperature"]) * log_prob - jnp.minimum(*values)
-        short = jax.lax.stop_gradient(log_prob).mean() - 1.0  # minus the number of actions
-        return critic_loss(p, seen, did, goal) + actor.mean() - p["log_temperature"] * short
+        entropy_error = jax.lax.stop_gradient(log_prob).mean() - 1.0  # minus the number of actions
+        return (
+            critic_loss(p, obs, action, target)
+            + actor.mean()
+            - p["log_temperature"] * entropy_error
+        )
 
     check(found, loss, range(8))

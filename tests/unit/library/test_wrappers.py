@@ -222,6 +222,10 @@ ORDERS: dict[str, tuple[Any, Any]] = {
         lambda **options: TimeLimit(RepeatAction(Line(max_steps=9, **options), 2), 3),
         lambda env: theirs.TimeLimit(theirs.RepeatAction(theirs.TimeLimit(env, 9), 2), 3),
     ),
+    "a limit above the repeated actions": (
+        lambda **options: TimeLimit(RepeatAction(Line(max_steps=7, **options), 3), 9),
+        lambda env: theirs.TimeLimit(theirs.RepeatAction(theirs.TimeLimit(env, 7), 3), 9),
+    ),
     "clipped": (
         lambda **options: ClipReward(RepeatAction(Line(max_steps=8, **options), 3), -1.0, 2.5),
         lambda env: theirs.ClipReward(theirs.RepeatAction(theirs.TimeLimit(env, 8), 3), -1.0, 2.5),

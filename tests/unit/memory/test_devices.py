@@ -301,8 +301,9 @@ def test_one_cache_serves_any_number_of_devices(tmp_path: Path) -> None:
         assert one["values"].keys() == want.keys()
         for way, values in one["values"].items():
             assert values == want["swapped again" if "swapped" in way else "xla"], way
-    for cold, warm in zip((*found[2:3], *found[:2]), found[3:], strict=True):
-        assert warm["traced"] < cold["traced"] // 2
+    # of the first two processes, the later one may find what the earlier one has stored
+    cold, warm = ([one["traced"] for one in some] for some in (found[:3], found[3:]))
+    assert max(warm) < max(cold) // 2
 
 
 def test_a_dimension_that_nothing_has_is_not_divided() -> None:

@@ -51,7 +51,9 @@ TINY = learning_tasks.Row(
     500,
     "greedy",
     own=Task(
-        "CartPole-v1", {"B": 2, "T": 30}, {"hidden": (2,), "length": 3, "batch": 1, "after": 1}
+        "CartPole-v1",
+        {"B": 2, "T": 30},
+        {"hidden": (2,), "buffer_size": 3, "batch": 1, "learning_starts": 1},
     ),
 )
 

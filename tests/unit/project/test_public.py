@@ -30,6 +30,7 @@ PUBLIC = (
         "scope",
         "show",
         "streams",
+        "tune",
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import timerl_nb as trl
 from timerl_nb.replay import Ddpg, Proportional, Replay, Sac, Td3, Training
 from timerl_nb.replay.training.algorithm import parts, whole, with_positions
 
-SMALL: dict[str, Any] = {"hidden": (5,), "gamma": 0.9, "share": 0.1, "activation": "tanh"}
+SMALL: dict[str, Any] = {"hidden": (5,), "gamma": 0.9, "tau": 0.1, "activation": "tanh"}
 DDPG = Ddpg(lr=(1e-2, 2e-2), **SMALL)
 TD3 = Td3(lr=(1e-2, 2e-2), target_noise=(0.3, 0.2), delay=2, **SMALL)
 SAC = Sac(lr=(1e-2, 2e-2, 3e-2), target_entropy=-0.5, **SMALL)
@@ -140,10 +141,10 @@ def test_updates_equal_the_equations(of: Any) -> None:
                 return w - lr * (m / (1 - 0.9**k)) / (jnp.sqrt(v / (1 - 0.999**k)) + 1e-8)
 
             near(after[name], jax.tree.map(adam, before[name], mean[name], square[name]))
-        share = 0.1 if is_due else 0.0
+        tau = 0.1 if is_due else 0.0
         for name in old:
             kept, new = (jax.tree.leaves(x[name]) for x in (old, after))
-            moved = [(1 - share) * y + share * x for y, x in zip(kept, new, strict=True)]
+            moved = [(1 - tau) * y + tau * x for y, x in zip(kept, new, strict=True)]
             near(after["target"][name], moved)
         assert "actor" not in old if of is SAC else set(old) == {"actor", "critics"}
         state = after
@@ -203,11 +204,60 @@ def test_actions_are_uniform_first_and_in_the_box(of: Any) -> None:
     assert learnt.std() == pytest.approx(spread, rel=0.1) and np.abs(learnt).max() <= 2
 
 
+class Bounded(trl.env.Environment):
+    """Rewards and bounds of actions are those of the class."""
+
+    obs_space, act_space = trl.env.Box(-1.0, 1.0, (2,)), trl.env.Box(-1.0, [1.0, 5.0], (2,))
+    max_steps, reward = 3, 1.0
+
+    def first_state(self, domain: Any) -> Any:
+        return trl.random.uniform((2,), -1.0, 1.0, domain=domain)
+
+    def transition(self, state: Any, action: Any) -> Any:
+        return state, self.reward + 0.0 * action.sum(), trl.constant(False)
+
+
+def test_each_element_of_an_action_has_its_bounds() -> None:
+    of = Td3(Bounded(), hidden=(3,))
+    for x, want in ((-1.0, [-1.0, -1.0]), (0.0, [0.0, 2.0]), (1.0, [1.0, 5.0])):
+        action = of._in_box(np.full(2, x, np.float32))
+        np.testing.assert_array_equal(action, want)
+        np.testing.assert_array_equal(of._from_box(action), [x, x])
+
+
+def test_lists_are_accepted() -> None:
+    of = Td3(hidden=[3], lr=[1e-3, 1e-3], target_noise=[0.2, 0.5])  # type: ignore[arg-type]
+    assert of == Td3(hidden=(3,)) and hash(of) == hash(Td3(hidden=(3,)))
+    assert of != Td3(hidden=(4,)) and of != Ddpg(hidden=(3,))
+    assert of.acting(of.begin(0))["is_uniform"]
+    learns = trl.replay.Dqn(hidden=[3], epsilon=[1.0, 0.1, 10])  # type: ignore[arg-type]
+    assert learns.acting(learns.begin(0))
+
+
+def test_a_name_that_is_registered_again_is_another_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("timerl_nb.env.environment._FACTORIES", {})
+    found = []
+    for reward, high in ((1.0, 1.0), (7.0, 9.0)):
+        box = trl.env.Box(-1.0, high, (2,))
+        kind = type("Other", (Bounded,), {"act_space": box, "reward": reward})
+        trl.env.register("Mine", kind)
+        of = Ddpg("Mine", hidden=(3,))
+        buffer = Replay(100, of.fields)
+        trained(of, buffer=buffer, turns=3).result()
+        sample = buffer.sample(50)
+        found.append((np.unique(sample["reward"]).tolist(), sample["action"].max() > 1, of))
+    assert found[0][:2] == ([1.0], False) and found[1][:2] == ([7.0], True)
+    assert found[0][2] != found[1][2], "compiled functions are not shared"
+    assert pickle.loads(pickle.dumps(of)) == of
+
+
 # --- runs ----------------------------------------------------------------------------------------
 
 
 def trained(of: Any, **given: Any) -> Training:
-    small = {"mode": "exact", "batch": 8, "envs": 2, "steps": 2, "groups": 2, "least": 8}
+    small = {"mode": "exact", "batch": 8, "envs": 2, "steps": 2, "groups": 2, "learning_starts": 8}
     return trl.replay.train(of, **{**small, "turns": 12, "how": "scan", "seed": 3, **given})
 
 
@@ -235,7 +285,7 @@ def test_a_stopped_run_continues_to_the_same_bits(of: Any, tmp_path: Path) -> No
 
 def test_priorities_are_the_critics_errors() -> None:
     buffer = Replay(64, TD3.fields, priority=Proportional(alpha=1.0, eps=0.0))
-    run = trained(TD3, buffer=buffer, turns=6, least=4, groups=1)
+    run = trained(TD3, buffer=buffer, turns=6, learning_starts=4, groups=1)
     run.result()
     assert len(np.unique(buffer.tree.priorities)) > 1
 
@@ -246,7 +296,7 @@ def test_priorities_are_the_critics_errors() -> None:
         ({"env": "CartPole-v1"}, "EnvError", "needs actions between two bounds"),
         ({"activation": "sine"}, "OptionError", "activation='sine' is not supported"),
         ({"lr": (1e-3,)}, "ShapeError", "lr must be 2 numbers"),
-        ({"share": 2}, "ShapeError", "share must be a number from 0 to 1"),
+        ({"tau": 2}, "ShapeError", "tau must be a number from 0 to 1"),
         ({"delay": 0}, "ShapeError", "delay must be an integer of at least 1"),
         ({"noise": -1.0}, "ShapeError", "noise"),
         ({"target_noise": 0.2}, "ShapeError", "target_noise must be 2 numbers"),

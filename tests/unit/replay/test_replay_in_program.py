@@ -15,10 +15,12 @@ FIELDS = {"x": ((), "f32"), "of": ((2,), "i32")}
 I, B, DRAWN = 12, 3, 4
 
 
-def program(executor: str = "xla", capacity: int = 10, least: int = 5) -> trl.Program:
+def program(executor: str = "xla", capacity: int = 10, min_size: int = 5) -> trl.Program:
     with trl.Context("i") as ctx:
         ((i, _),) = ctx.dims
-        memory = InProgram(capacity, FIELDS, priority=Proportional(1.0, 0.0), least=least)
+        memory = InProgram(
+            capacity, FIELDS, priority=Proportional(1.0, 0.0), min_size_to_sample=min_size
+        )
         x = trl.value(i).astype("f32") + np.arange(B, dtype=np.float32) / 10
         at = trl.value(i)
         of = trl.stack([at, at + 1])

@@ -142,7 +142,15 @@ DQN = Dqn("CartPole-v1", hidden=(4,))
 
 def trained(limiter: Any = None, **given: Any) -> Training:
     buffer = Replay(500, DQN.fields, priority=Proportional(), limiter=limiter)
-    small = {"batch": 8, "envs": 2, "steps": 2, "groups": 2, "least": 8, "how": "scan", "seed": 3}
+    small = {
+        "batch": 8,
+        "envs": 2,
+        "steps": 2,
+        "groups": 2,
+        "learning_starts": 8,
+        "how": "scan",
+        "seed": 3,
+    }
     run = trl.replay.train(DQN, buffer=buffer, **{**small, **given})
     run.result()
     return run

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 ROOT = Path(__file__).parents[3]
 DQN = Dqn("CartPole-v1", hidden=(8,), target_every=5, epsilon=(1.0, 0.1, 20))
-SMALL: dict[str, Any] = {"batch": 16, "envs": 2, "steps": 4, "least": 16, "seed": 3}
+SMALL: dict[str, Any] = {"batch": 16, "envs": 2, "steps": 4, "learning_starts": 16, "seed": 3}
 ENVIRONMENT = {
     "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'widgets'}",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -251,7 +251,7 @@ def test_ctrl_c_in_a_terminal_leaves_no_processes(tmp_path: Path, short: str) ->
 
             if __name__ == "__main__":
                 run = trl.replay.train(
-                    Mine("CartPole-v1", hidden=(8,)), batch=16, envs=2, steps=4, least=16, cluster="ray"
+                    Mine("CartPole-v1", hidden=(8,)), batch=16, envs=2, steps=4, learning_starts=16, cluster="ray"
                 )
                 while run.turn < 5:
                     pass

@@ -57,14 +57,14 @@ def test_options_of_a_cluster_are_checked(options: dict[str, Any], said: str) ->
 @pytest.mark.parametrize("shards", [0, -1, 1.5, "x", 2**70, 101])
 def test_numbers_of_shards_are_checked(shards: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", ray_of("2.60.0"))
-    monkeypatch.setattr(ray_session, "why_no_ray", lambda: None)
+    monkeypatch.setattr(ray_session, "version", lambda name: "2.60.0")
     buffer = Replay(100, DQN.fields)
     with pytest.raises((OptionError, ShapeError), match="shards"):
         trl.replay.train(
-            DQN, turns=3, cluster="ray", shards=shards, buffer=buffer, least=10, envs=2
+            DQN, turns=3, cluster="ray", shards=shards, buffer=buffer, learning_starts=10, envs=2
         )
     # the buffer is free for another run
-    trl.replay.train(DQN, turns=1, buffer=buffer, least=10, envs=2).result()
+    trl.replay.train(DQN, turns=1, buffer=buffer, learning_starts=10, envs=2).result()
 
 
 def test_a_missing_or_old_ray_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,13 @@ def test_a_failed_exact_run_names_its_save(
         return block(self, version, params)
 
     place = tmp_path / folder if folder else None
-    options: dict[str, Any] = {"mode": "exact", "envs": 2, "steps": 4, "least": 8, "batch": 8}
+    options: dict[str, Any] = {
+        "mode": "exact",
+        "envs": 2,
+        "steps": 4,
+        "learning_starts": 8,
+        "batch": 8,
+    }
     options |= {"groups": 1, "every": every, "folder": place, "turns": 9}
     monkeypatch.setattr(Group, "block", fails_once)
     run = trl.replay.train(DQN, **options)

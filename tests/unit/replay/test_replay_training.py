@@ -43,7 +43,7 @@ DQN = Dqn("gym.CartPole-v1", hidden=(8,), target_every=5, epsilon=(1.0, 0.1, 20)
 
 
 def trained(algorithm: Any = DQN, **given: Any) -> Training:
-    small = {"batch": 16, "envs": 2, "steps": 4, "least": 16, "turns": 30, "seed": 3}
+    small = {"batch": 16, "envs": 2, "steps": 4, "learning_starts": 16, "turns": 30, "seed": 3}
     return trl.replay.train(algorithm, **{**small, **given})
 
 
@@ -55,7 +55,7 @@ def counted(**options: Any) -> Dqn:
 def everything_ends() -> Iterator[None]:
     before = {t for t in threading.enumerate() if t.name.startswith("timerl")}
     yield
-    for _ in range(200):
+    for _ in range(3000):
         left = [t for t in threading.enumerate() if t.name.startswith("timerl")]
         if not set(left) - before:
             return
@@ -400,7 +400,9 @@ def test_a_learner_that_raises_ends_the_run() -> None:
 def test_runs_begin_and_end_without_leaving_anything() -> None:
     before = threading.active_count()
     for k in range(20):
-        run = trained(mode=("free", "exact")[k % 2], actors=1 + k % 3, turns=None, least=8)
+        run = trained(
+            mode=("free", "exact")[k % 2], actors=1 + k % 3, turns=None, learning_starts=8
+        )
         if k % 4 < 2:
             while not run.turn:
                 time.sleep(0.001)
@@ -430,7 +432,11 @@ def refused(error: type[Exception], what: str) -> Iterator[None]:
             {"buffer": trl.Replay(2000, {"obs": ((1,), "i32")})},
             r"(?s)lacks fields of the algorithm.*action is missing",
         ),
-        ({"least": 100_001}, "capacity of 100,000 rows is below least=100,001"),
+        (
+            {"buffer": trl.Replay(2000, DQN.fields, n_step=3, gamma=0.5)},
+            "discounts n-step returns by 0.5, but the algorithm by 0.99",
+        ),
+        ({"learning_starts": 100_001}, "capacity of 100,000 rows is below learning_starts=100,001"),
         ({"seed": 2**64}, "the seed must fit into 64 bits"),
     ],
 )

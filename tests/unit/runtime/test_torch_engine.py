@@ -56,6 +56,26 @@ def test_reinforce_has_the_curve_of_jax() -> None:
     assert own.memory.peak == jax.memory.peak
 
 
+def test_nested_and_consecutive_loops_end_by_conditions() -> None:
+    with trl.Context("i", "t", "k") as ctx:
+        (i, most), (t, first), (k, _) = ctx.dims
+        x = trl.random.uniform(domain=(i, t))
+        y = trl.tensor((), domain=(i, k))
+        y[i, 0] = x[i, first - 1]
+        y[i, k + 1] = y * 0.6
+        m = y.mean(over=k) + x.mean(over=t)
+        ctx.output("m", m)
+        ctx.output("last", m[most - 1])
+        ends = {"I": m < 0.75, "T": x > 0.7, "K": y < 0.3}
+    bounds = {name: trl.until(d, at_most=4 + k) for k, (name, d) in enumerate(ends.items())}
+    program = ctx.compile(bounds, TORCH)
+    reference, result = Reference(program.source_graph, program.bounds, 3), run(ctx, bounds)
+    for name, lengths in reference.lengths().items():
+        np.testing.assert_array_equal(result.lengths[name], lengths)
+    for name, value in reference.outputs().items():
+        np.testing.assert_allclose(result[name], value, rtol=1e-5)
+
+
 def test_the_text_of_a_kernel_is_its_program() -> None:
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims

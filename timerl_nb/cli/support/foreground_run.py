@@ -19,6 +19,7 @@ from timerl_nb.cli.support.run_request import RunRequest, read_json, write_json
 from timerl_nb.driver.program import Program
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.logging.jsonl_csv_log import CSV, JSONL
+from timerl_nb.execution.results.final_means import final_means, last_tenth
 from timerl_nb.execution.results.run_result import Result
 from timerl_nb.execution.telemetry.live_view_frames import Frame, compiling_text
 from timerl_nb.runtime.state.run_folder import RunFolder
@@ -62,7 +63,7 @@ def attend(asked: RunRequest, program: Program, folder: Path, *, quiet: bool = F
         result = run.result()
     except KeyboardInterrupt:
         return _stop_after_interrupt(run, folder)
-    final = finals(result)
+    final = final_means(result)
     written = {name: str(value) for name, value in final.items()}  # JSON has no NaN
     write_json(folder / RESULT, FORMAT, VERSION, {"outputs": written})
     print(f"finished: {format_count(run.turn, 'turn')}, {result.seconds:.1f} s; folder {folder}")
@@ -98,23 +99,8 @@ def go_on(
     return attend(asked, asked.program(), folder, quiet=quiet)
 
 
-def finals(result: Result) -> dict[str, float]:
-    """Return the mean of each scalar output over the last tenth of the turns and all seeds."""
-    axes = 2 if result.seeds else 1
-    return {
-        name: float(np.mean(x[..., -_last(x) :], dtype=np.float64))
-        for name, x in result.items()
-        if x.ndim == axes and x.size and np.issubdtype(x.dtype, np.number)
-    }
-
-
-def _last(x: Any) -> int:
-    """Return the number of turns in the last tenth, at least one."""
-    return max(1, x.shape[-1] // 10)
-
-
 def kept_finals(folder: Path) -> Mapping[str, float] | None:
-    """Return the `finals` that a finished run has stored in its folder; None for an unfinished run.
+    """Return the `final_means` that a finished run has stored in its folder; None for an unfinished run.
 
     Raises:
         ExecutionError: the file is damaged.
@@ -176,7 +162,7 @@ def _stop_after_interrupt(run: Running, folder: Path) -> int:
 def _course(x: Any, seeds: int) -> str:
     """Summarise an output in a few words."""
     if x.ndim == 1 + bool(seeds) and x.shape[-1] > 1:
-        count = _last(x)
+        count = last_tenth(x)
         late = f"the last {count}" if count > 1 else "the last"
         of = f", means over {seeds} seeds" if seeds else ""
         return f"{np.mean(x[..., 0]):.6g} in the first turn, {np.mean(x[..., -count:]):.6g} over {late}{of}"

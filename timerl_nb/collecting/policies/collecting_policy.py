@@ -61,19 +61,23 @@ class CarriedState:
     def __init__(self) -> None:
         # step number, state before it, state after it
         self._last: tuple[int, dict[str, Array], dict[str, Array]] = (-1, {}, {})
+        self._of_all: dict[str, Array] = {}  # of environments that step at their own pace
 
     def before(
-        self, number: int, begins: Array, first: Callable[[], Mapping[str, Array]]
+        self, number: int, came: StepFeedback, first: Callable[[], Mapping[str, Array]]
     ) -> dict[str, Array]:
         """Return the state before a step, by name, [envs, …].
 
         Args:
             number: number of the step.
-            begins: whether the step begins an episode, [envs].
+            came: results of the last step.
             first: returns the state of one environment at the first step of an episode.
         """
-        last = self._last
-        state = dict(last[1] if last[0] == number else last[2])
+        last, begins = self._last, came.begins
+        if isinstance(came, PartialFeedback):
+            state = {name: x[came.ids] for name, x in self._of_all.items()}
+        else:
+            state = dict(last[1] if last[0] == number else last[2])
         if not state or begins.any():
             for name, x in first().items():
                 whole = np.broadcast_to(x, (len(begins), *np.shape(x)))
@@ -81,9 +85,17 @@ class CarriedState:
                 state[name] = np.where(at, whole, state.get(name, whole))
         return state
 
-    def store(self, number: int, before: dict[str, Array], after: dict[str, Array]) -> None:
-        """Store the state before and after a step."""
-        self._last = number, before, after
+    def store(
+        self, number: int, came: StepFeedback, before: dict[str, Array], after: dict[str, Array]
+    ) -> None:
+        """Store the state before and after a step; see `before`."""
+        if not isinstance(came, PartialFeedback):
+            self._last = number, before, after
+            return
+        for name, x in after.items():
+            if name not in self._of_all:
+                self._of_all[name] = np.zeros((came.envs, *x.shape[1:]), x.dtype)
+            self._of_all[name][came.ids] = x
 
 
 @dataclass(frozen=True)
@@ -107,8 +119,36 @@ class StepFeedback:
         return StepFeedback(~no, np.zeros(envs, np.float32), no, no)
 
 
+@dataclass(frozen=True)
+class PartialFeedback(StepFeedback):
+    """Results of the last steps of some environments.
+
+    Attributes:
+        ids: numbers of the environments, without duplicates, [rows].
+        envs: number of all environments.
+    """
+
+    ids: Array
+    envs: int
+
+
 def nothing_follows(step: Any) -> None:
     """Add nothing to the program after an environment's step."""
+
+
+@dataclass(frozen=True)
+class MaskArgument:
+    """Use of the masks of actions that environments on the host report.
+
+    Attributes:
+        is_taken: whether the policy takes masks.
+        is_needed: whether it cannot act without one.
+        allows_gaps: whether a missing mask means that all actions are permitted. Otherwise it is an error.
+    """
+
+    is_taken: bool = False
+    is_needed: bool = False
+    allows_gaps: bool = True
 
 
 class OnHost(Protocol):
@@ -120,6 +160,7 @@ class OnHost(Protocol):
         obs: Array,
         number: int = 0,
         came: StepFeedback | None = None,
+        mask: Array | None = None,
         /,
     ) -> Acted:
         """Return actions and extras for the observations of all environments.
@@ -131,6 +172,8 @@ class OnHost(Protocol):
                 numbers.
             came: results of the last step; None at the start of all episodes, or for a policy
                 without memory.
+            mask: mask of the permitted actions, [envs, …]; None for a policy without masks, or if the
+                environments report none.
         """
         ...
 
@@ -168,6 +211,11 @@ class Acting(ABC):
     def looks_back(self) -> bool:
         """Whether the policy has a state, or reads rewards or flags of the last step."""
         return False
+
+    @property
+    def mask_argument(self) -> MaskArgument:
+        """Use of masks of actions."""
+        return MaskArgument()
 
     @property
     def state_names(self) -> Sequence[str]:

@@ -20,6 +20,7 @@ from timerl_nb.collecting.policies.collecting_policy import (
     Acted,
     Acting,
     CarriedState,
+    MaskArgument,
     OnHost,
     StepFeedback,
     Written,
@@ -29,11 +30,12 @@ from timerl_nb.collecting.policies.collecting_policy import (
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.inputs.iteration_inputs import given
-from timerl_nb.compiler.language.inputs.jax_functions import jaxed
+from timerl_nb.compiler.language.inputs.jax_functions import jaxed, name_of
 from timerl_nb.compiler.language.inputs.tensor_sources import constant, random_bits, tensor
 from timerl_nb.compiler.language.policy.policy_in_program import carry_state
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.env.action_masks import NAME
 from timerl_nb.runtime.jax_backend import graph_function as graph
 
 
@@ -41,7 +43,8 @@ from timerl_nb.runtime.jax_backend import graph_function as graph
 class HostFunction(Acting):
     """NumPy function of the observations of all environments; it has no weights as arguments."""
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
+    mask: MaskArgument = field(default=MaskArgument(), kw_only=True)
     writes: ClassVar[bool] = True
 
     @property
@@ -61,12 +64,17 @@ class HostFunction(Acting):
             obs: Array,
             number: int = 0,
             came: StepFeedback | None = None,
+            mask: Array | None = None,
         ) -> Acted:
-            made = function(obs)
+            made = function(obs) if mask is None else function(obs, action_mask=mask)
             # for a plain action, a step needs one call less
             return {"action": made} if made.__class__ is np.ndarray else parse_policy_result(made)
 
         return act
+
+    @property
+    def mask_argument(self) -> MaskArgument:
+        return self.mask
 
     @property
     def text(self) -> str:
@@ -82,7 +90,18 @@ class TorchModule(HostFunction):
 
     def on_host(self, seed: int, space: Any) -> OnHost:
         call = graph.with_tensors(self.function)
-        return lambda _, obs, number=0, came=None: parse_policy_result(call(obs))
+
+        def act(
+            weights: Mapping[str, Any],
+            obs: Array,
+            number: int = 0,
+            came: StepFeedback | None = None,
+            mask: Array | None = None,
+        ) -> Acted:
+            named = {} if mask is None else {NAME: mask}
+            return parse_policy_result(call(obs, **named))
+
+        return act
 
     @property
     def made_of(self) -> Any:
@@ -103,7 +122,7 @@ class TorchModule(HostFunction):
                 f"the module cannot be copied for batches made in the background: {error}",
                 hint="leave out ahead, or pass a module that copy.deepcopy supports.",
             ) from error
-        return BackgroundModule(_state_of(checked), acting, checked)
+        return BackgroundModule(_state_of(checked), acting, checked, mask=self.mask)
 
     def check_weights(self, values: Any) -> dict[str, Any]:
         _load_weights(self.function, values)
@@ -172,17 +191,31 @@ class JaxFunction(Acting):
         tree: pytree of the initial parameters.
     """
 
-    function: Callable[[Any, Any, Any], Any]
+    function: Callable[..., Any]
     tree: Any = None
+    mask: MaskArgument = field(default=MaskArgument(), kw_only=True)
+
+    @property
+    def mask_argument(self) -> MaskArgument:
+        return self.mask
+
+    @property
+    def why_not_written(self) -> str | None:
+        return (
+            f"the policy takes an {NAME}, from environments on the host"
+            if self.mask.is_needed
+            else None
+        )
 
     def write_into_program(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
         brought = {n: given(n, x.shape, x.dtype, domain=(i,)) for n, x in self.weights.items()}
         bits = random_bits((2,), domain=o.domain)
         made = jaxed(
-            lambda w, seen, words: self._call_function(w, seen, graph.key_of(words)),
+            lambda w, seen, words: self._call_function(w, {"obs": seen}, graph.key_of(words)),
             brought,
             o,
             bits,
+            name=name_of(self.function),
         )
         return Written(made, nothing_follows)
 
@@ -194,8 +227,10 @@ class JaxFunction(Acting):
             obs: Array,
             number: int = 0,
             came: StepFeedback | None = None,
+            mask: Array | None = None,
         ) -> Acted:
-            return {name: np.asarray(x) for name, x in rows(weights, obs, number).items()}
+            seen = {"obs": obs} if mask is None else {"obs": obs, NAME: mask}
+            return {name: np.asarray(x) for name, x in rows(weights, seen, number).items()}
 
         return act
 
@@ -203,8 +238,13 @@ class JaxFunction(Acting):
     def _by_keys(self) -> Callable[..., Callable[[Mapping[str, Any], Any, int], Acted]]:
         return graph.by_keys(self._call_function)
 
-    def _call_function(self, weights: Mapping[str, Any], obs: Any, key: Any) -> Acted:
-        return parse_policy_result(self.function(graph.with_leaves(self.tree, weights), obs, key))
+    def _call_function(
+        self, weights: Mapping[str, Any], seen: Mapping[str, Any], key: Any
+    ) -> Acted:
+        """Return the result for one environment; `seen` has its observation, mask and state."""
+        params = graph.with_leaves(self.tree, weights)
+        named = {NAME: seen[NAME]} if NAME in seen else {}
+        return parse_policy_result(self.function(params, seen["obs"], key, **named))
 
     def with_weights(self, values: Any) -> Acting:
         weights = {name: own(x) for name, x in graph.leaves(values).items()}
@@ -223,7 +263,10 @@ class JaxFunction(Acting):
     def _type_of(self, seen: Any, words: Any) -> Any:
         """Return the types of the function's results for types of observations and key words."""
         return graph.type_of(
-            lambda w, o, k: self._call_function(w, o, graph.key_of(k)), self.weights, seen, words
+            lambda w, o, k: self._call_function(w, {"obs": o}, graph.key_of(k)),
+            self.weights,
+            seen,
+            words,
         )
 
     def check_weights(self, values: Any) -> dict[str, Any]:
@@ -257,11 +300,14 @@ class RecurrentJaxFunction(JaxFunction):
         firsts = {n: constant(x) for n, x in self.state.items()}
         states = {n: tensor(x.shape, x.dtype, domain=o.domain) for n, x in firsts.items()}
         made = jaxed(
-            lambda w, s, seen, words: self._call_function(w, (seen, s), graph.key_of(words)),
+            lambda w, s, seen, words: self._call_function(
+                w, {"obs": seen, "state": s}, graph.key_of(words)
+            ),
             brought,
             states,
             o,
             bits,
+            name=name_of(self.function),
         )
         afters = {n: made.pop(_AFTER + n) for n in states}
 
@@ -279,13 +325,13 @@ class RecurrentJaxFunction(JaxFunction):
             obs: Array,
             number: int = 0,
             came: StepFeedback | None = None,
+            mask: Array | None = None,
         ) -> Acted:
-            begins = (
-                StepFeedback.before_first_step(len(obs)).begins if came is None else came.begins
-            )
-            state = carried.before(number, begins, lambda: self.state)
-            made = {n: np.asarray(x) for n, x in rows(weights, (obs, state), number).items()}
-            carried.store(number, state, {n: made.pop(_AFTER + n) for n in state})
+            now = StepFeedback.before_first_step(len(obs)) if came is None else came
+            state = carried.before(number, now, lambda: self.state)
+            seen = {"obs": obs, "state": state} | ({} if mask is None else {NAME: mask})
+            made = {n: np.asarray(x) for n, x in rows(weights, seen, number).items()}
+            carried.store(number, now, state, {n: made.pop(_AFTER + n) for n in state})
             return made | {STATE + n: x for n, x in state.items()}
 
         return act
@@ -301,11 +347,12 @@ class RecurrentJaxFunction(JaxFunction):
     def tree_of(self, states: dict[str, Any]) -> Any:
         return graph.with_leaves(self.state_tree, states)
 
-    def _call_function(self, weights: Mapping[str, Any], obs: Any, key: Any) -> Acted:
-        obs, state = obs
-        params, state = graph.with_leaves(self.tree, weights), self.tree_of(state)
-        function: Callable[..., Any] = self.function
-        found: Any = function(params, obs, state, key)
+    def _call_function(
+        self, weights: Mapping[str, Any], seen: Mapping[str, Any], key: Any
+    ) -> Acted:
+        params, state = graph.with_leaves(self.tree, weights), self.tree_of(seen["state"])
+        named = {NAME: seen[NAME]} if NAME in seen else {}
+        found: Any = self.function(params, seen["obs"], state, key, **named)
         if not isinstance(found, tuple) or len(found) < 2:
             raise ShapeError(
                 "the recurrent policy returns no next state.",
@@ -329,7 +376,7 @@ class RecurrentJaxFunction(JaxFunction):
 
     def _type_of(self, seen: Any, words: Any) -> Any:
         return graph.type_of(
-            lambda w, o, s, k: self._call_function(w, (o, s), graph.key_of(k)),
+            lambda w, o, s, k: self._call_function(w, {"obs": o, "state": s}, graph.key_of(k)),
             self.weights,
             seen,
             self.state,
@@ -389,7 +436,7 @@ def function_of(policy: Callable[..., Any], state: Any = None) -> Acting:
 
 def _function_of(policy: Callable[..., Any], state: Any) -> Acting:
     if hasattr(policy, "load_state_dict"):
-        return TorchModule({}, policy)
+        return TorchModule({}, policy, mask=_mask_argument(getattr(policy, "forward", policy)))
     try:
         takes = inspect.signature(policy).parameters.values()
     except (TypeError, ValueError):  # a function written in C has no signature
@@ -397,10 +444,13 @@ def _function_of(policy: Callable[..., Any], state: Any) -> Acting:
     needed = [
         p
         for p in takes
-        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        if p.default is p.empty
+        and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        and p.name != NAME
     ]
+    mask = _mask_argument(policy)
     if len(needed) == 3:
-        return JaxFunction({}, policy)
+        return JaxFunction({}, policy, mask=mask)
     if len(needed) == 4:
         if state is None:
             raise OptionError(
@@ -408,12 +458,23 @@ def _function_of(policy: Callable[..., Any], state: Any) -> Acting:
                 hint="pass initial_state=…, the state of one environment at the start of an episode.",
             )
         first = {name: np.asarray(own(x)) for name, x in graph.leaves(state).items()}
-        return RecurrentJaxFunction({}, policy, state=first, state_tree=state)
+        return RecurrentJaxFunction({}, policy, state=first, state_tree=state, mask=mask)
     if len(needed) == 1 or (not needed and any(p.kind is p.VAR_POSITIONAL for p in takes)):
-        return HostFunction({}, policy)
+        return HostFunction({}, policy, mask=mask)
     raise OptionError(
         f"the policy function has the arguments ({', '.join(p.name for p in needed)}).",
         hint="use f(obs) for a NumPy function of the observations of all environments, f(params, "
         "obs, key) for a pure JAX function of one observation, or f(params, obs, state, key) for a "
-        "recurrent one.",
+        "recurrent one. Each may also take action_mask.",
     )
+
+
+def _mask_argument(function: Callable[..., Any]) -> MaskArgument:
+    """Return the use of masks by a function: whether it has an argument `action_mask`."""
+    try:
+        found = inspect.signature(function).parameters.get(NAME)
+    except (TypeError, ValueError):
+        return MaskArgument()
+    if found is None or found.kind not in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY):
+        return MaskArgument()
+    return MaskArgument(True, found.default is found.empty, allows_gaps=False)

@@ -16,6 +16,7 @@ from timerl_nb.collecting.policies.collecting_policy import (
     Acted,
     Acting,
     CarriedState,
+    MaskArgument,
     OnHost,
     StepFeedback,
     Written,
@@ -32,6 +33,7 @@ from timerl_nb.compiler.language.policy.policy_slice import Slicer
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.env.action_masks import NAME
 from timerl_nb.execution.results.run_result import Result
 from timerl_nb.rl.exported_policy import LearntPolicy, graphs_of, indices
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
@@ -74,20 +76,27 @@ class Network(Acting):
         carried = CarriedState()
 
         def act(
-            values: Mapping[str, Any], obs: Array, number: int = 0, came: StepFeedback | None = None
+            values: Mapping[str, Any],
+            obs: Array,
+            number: int = 0,
+            came: StepFeedback | None = None,
+            mask: Array | None = None,
         ) -> Acted:
             given_here = {**self.indices, **values}
             xs: dict[str, Any] = {"obs": np.asarray(obs, kind)}
             now = StepFeedback.before_first_step(len(obs)) if came is None else came
             for name, op_id in found.inputs.items():
-                if name != "obs":
+                if name == NAME:
+                    assert mask is not None
+                    xs[name] = mask.astype(NUMPY[found.pdg[op_id].dtype])
+                elif name != "obs":
                     came_in = getattr(now, name).astype(NUMPY[found.pdg[op_id].dtype])
                     xs[name] = np.where(now.begins, np.zeros((), came_in.dtype), came_in)
             state: dict[str, Array] = {}
             if firsts:
                 state = carried.before(
                     number,
-                    now.begins,
+                    now,
                     lambda: {
                         name: np.asarray(x)[0]
                         for name, x in zip(found.state, begin_of(given_here, {}, 0, 1), strict=True)
@@ -98,14 +107,19 @@ class Network(Acting):
             made = act_on(given_here, xs | shown, drawn, len(obs), self.shard)
             arrays = [backend.to_numpy(x) for x in made]
             after = dict(zip(found.state, arrays[len(names) :], strict=True))
-            carried.store(number, state, after)
+            carried.store(number, now, state, after)
             return dict(zip(names, arrays, strict=False)) | shown
 
         return act
 
     @property
     def looks_back(self) -> bool:
-        return bool(self.graph.state) or bool(set(self.graph.inputs) - {"obs"})
+        return bool(self.graph.state) or bool(set(self.graph.inputs) - {"obs", NAME})
+
+    @property
+    def mask_argument(self) -> MaskArgument:
+        takes = NAME in self.graph.inputs
+        return MaskArgument(takes, takes, allows_gaps=not takes)
 
     @property
     def state_names(self) -> Sequence[str]:
@@ -126,11 +140,12 @@ class Network(Acting):
 
     def _check_shown(self) -> None:
         for name, op_id in self.graph.inputs.items():
-            if name not in ("obs", *StepFeedback.__dataclass_fields__):
+            if name not in ("obs", NAME, *StepFeedback.__dataclass_fields__):
                 raise OptionError(
                     f"the policy also reads {name!r}, but environments on the host do not provide it.",
                     origin=self.graph.pdg[op_id].origin,
-                    hint=f"call the policy itself: policy(observation, {name}=…).",
+                    hint=f"call the policy itself: policy(observation, {name}=…). A mask of actions must be named "
+                    f"{NAME} in the training environment too.",
                 )
 
     @property

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import EnvError
 from timerl_nb.base.machine_model import cores
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.policies.collecting_policy import Shard
+from timerl_nb.collecting.strategies.asynchronous_stepping import AsynchronousStepping, Received
 from timerl_nb.collecting.strategies.host_stepping import HostWay, Stepping
+from timerl_nb.env.action_masks import Masks, Rows, reported_rows
 from timerl_nb.env.envpool import HINT, PoolEnvironment, library
 from timerl_nb.env.gymnasium import distinct_seeds
 
@@ -21,6 +25,7 @@ class Threads(HostWay):
     name = "threads"
     provenance = "EnvPool"
     what = "EnvPool's environments, on threads"
+    is_asynchronous = True
 
     def why_not(self, task: Task) -> str | None:
         if library() is None:
@@ -34,6 +39,11 @@ class Threads(HostWay):
         env = _environment(task)
         assert env is not None
         return PoolStepping(env, task.envs, seed, task.position)
+
+    def make_asynchronous(self, task: Task, seed: int) -> AsynchronousStepping:
+        env = _environment(task)
+        assert env is not None and task.ready is not None
+        return AsynchronousPool(env, task.envs, seed, ready=task.ready)
 
 
 def _environment(task: Task) -> PoolEnvironment | None:
@@ -52,21 +62,57 @@ class PoolStepping:
 
     restarts_at_once = False
 
-    def __init__(self, env: PoolEnvironment, many: int, seed: int, position: Shard) -> None:
-        first = distinct_seeds(seed, 1)[0] % (_WORD - position.total) + position.first
+    def __init__(
+        self,
+        env: PoolEnvironment,
+        many: int,
+        seed: int,
+        position: Shard | None = None,
+        ready: int | None = None,
+    ) -> None:
+        offset, total = position or (0, many)
+        first = distinct_seeds(seed, 1)[0] % (_WORD - total) + offset
         self.seeds: Sequence[int] = range(first, first + many)
-        self.space = env.space
-        self._pool: Any = env.pool(many, first, cores())
+        self.space, self._conversions = env.space, env.conversions
+        self._pool: Any = env.pool(many, first, cores(), ready)
 
-    def reset(self) -> Any:
-        return self._pool.reset()[0]
+    def reset(self) -> tuple[Any, Rows | None]:
+        obs, more = self._pool.reset()
+        if self._conversions is not None:
+            obs = self._conversions[0](obs)
+        return obs, reported_rows(more, len(self.seeds))
 
-    def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any]:
-        obs, reward, terminated, truncated, _ = self._pool.step(action)
-        return obs, reward, terminated, truncated, None
+    def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any, Masks | None]:
+        conversions = self._conversions
+        if conversions is None:
+            obs, reward, terminated, truncated, more = self._pool.step(action)
+        else:
+            obs, reward, terminated, truncated, more = self._pool.step(conversions[1](action))
+            obs = conversions[0](obs)
+        masks = Masks(reported_rows(more, len(self.seeds))) if "action_mask" in more else None
+        return obs, reward, terminated, truncated, None, masks
 
     def at_fault(self, error: Exception) -> tuple[Sequence[int], str]:
         return range(len(self.seeds)), f"{type(error).__name__}: {error}"
 
     def close(self) -> None:
         self._pool.close()
+
+
+class AsynchronousPool(PoolStepping):
+    """EnvPool's asynchronous mode: `send` and `recv` with a batch size below the number of environments."""
+
+    def start(self) -> None:
+        self._pool.async_reset()
+
+    def receive(self) -> Received:
+        obs, reward, terminated, truncated, more = self._pool.recv()
+        if self._conversions is not None:
+            obs = self._conversions[0](obs)
+        ids = np.array(more["env_id"], np.int64)
+        masks = Masks(reported_rows(more, len(ids)))
+        return Received(ids, obs, reward, terminated, truncated, None, masks)
+
+    def send(self, ids: Array, action: Array) -> None:
+        made = action if self._conversions is None else self._conversions[1](action)
+        self._pool.send(made, ids.astype(np.int32))

@@ -6,29 +6,30 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import prod
 from time import perf_counter
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import (
-    Array,
-    as_array,
-    convert_array,
-    misfit,
-    narrow_array,
-    numbers_of,
-)
-from timerl_nb.base.errors import EnvError, ExecutionError, ShapeError
-from timerl_nb.base.text_formatting import format_count
+from timerl_nb.base.array_conversion import Array, convert_array, numbers_of
+from timerl_nb.base.errors import EnvError, ExecutionError
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.mask_checks import check_masks_reported, complete_masks, first_masks
 from timerl_nb.collecting.policies.collecting_policy import (
     STATE,
-    Actions,
     StepFeedback,
     check_numbers,
+)
+from timerl_nb.collecting.strategies.asynchronous_stepping import (
+    AsynchronousStepping,
+    AsynchronousTurns,
+)
+from timerl_nb.collecting.strategies.host_checks import (
+    REWARDS,
+    HostChecks,
+    environment_error,
+    memory,
 )
 from timerl_nb.collecting.strategy import (
     APART,
@@ -37,10 +38,7 @@ from timerl_nb.collecting.strategy import (
     Way,
     Weights,
 )
-from timerl_nb.compiler.ir.shapes import NUMPY, dtype_name
-
-_REWARDS: Final = "the environments' rewards"
-_LINE: Final = 64  # JAX shares memory of this alignment (bytes) without a copy
+from timerl_nb.env.action_masks import Masks, Rows
 
 
 class Stepping(Protocol):
@@ -55,17 +53,17 @@ class Stepping(Protocol):
     space: Any
     restarts_at_once: bool
 
-    def reset(self) -> Any:
-        """Return the first observations, [envs, …]."""
+    def reset(self) -> tuple[Any, Rows | None]:
+        """Return the first observations, [envs, …], and their masks of actions."""
         ...
 
-    def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any]:
+    def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any, Masks | None]:
         """Step all environments.
 
         Returns:
-            Observations, rewards, terminated, truncated, and the last observations. The latter are
-            the observations of the ended episodes in order of environments, with `restarts_at_once`
-            only, or None.
+            Observations, rewards, terminated, truncated, the last observations, and the masks of
+            actions. The last observations are those of the ended episodes in order of environments,
+            with `restarts_at_once` only, or None. Without any masks, the last element is None.
         """
         ...
 
@@ -81,14 +79,6 @@ class Stepping(Protocol):
         ...
 
 
-def memory(shape: Sequence[int], kind: Any) -> Array:
-    """Return an uninitialized array with the alignment required by JAX."""
-    size = prod(shape) * np.dtype(kind).itemsize
-    whole = np.empty(size + _LINE, np.uint8)
-    at = -whole.ctypes.data % _LINE
-    return whole[at : at + size].view(kind).reshape(shape)
-
-
 class _Carried(NamedTuple):
     """State of the environments between two batches.
 
@@ -98,6 +88,7 @@ class _Carried(NamedTuple):
         returns, lengths: partial sums of the open episodes.
         done: steps of each environment so far.
         came: results of the last step, for a policy with memory.
+        mask: masks of actions with the observations; None if the environments report none.
     """
 
     obs: Array | None
@@ -106,6 +97,7 @@ class _Carried(NamedTuple):
     lengths: Array
     done: int
     came: StepFeedback | None = None
+    mask: Array | None = None
 
     @staticmethod
     def initial(envs: int, done: int = 0) -> _Carried:
@@ -135,6 +127,8 @@ class _BatchInProgress:
         self.extras: dict[str, Array] = {}
         self.states: dict[str, Array] = {}
         self.last: dict[int, Array] = {}
+        self.mask: Array | None = None  # [steps + 1, envs, …]
+        self.last_mask: dict[int, Array] = {}
         self.at: tuple[int, Any, Any] = (0, None, None)
         self.whole: tuple[Batch, _Carried] | None = None
 
@@ -149,16 +143,16 @@ class HostTurns:
     """
 
     def __init__(self, make: Callable[[int], Stepping], task: Task, seed: int) -> None:
-        seen, acts = task.spaces
         self._make, self._task, self._seed = make, task, seed
         self._stepping = make(seed)
         self._steps, self._envs = task.steps, task.envs
-        self._seen = (*seen.shape,), NUMPY[seen.dtype]
-        self._acts = (task.envs, *acts.shape), NUMPY[acts.dtype]
         self._first = task.position.first  # number of the first environment
-        self._allowed = Actions(acts, self._first)
+        self._checks = HostChecks(task, task.envs)
+        self._seen, self._acts = self._checks.seen, self._checks.acts
+        self._allowed = self._checks.allowed
         self._known: Any = None  # shape and type of the last checked actions
         self._act = task.acting.on_host(seed, self._stepping.space)
+        self._mask_argument = task.acting.mask_argument
         self._lost = 0  # number of interrupts during a step
         # the state after the last batch, and the incomplete batch
         self._now: tuple[_Carried, _BatchInProgress | None] = (_Carried.initial(task.envs), None)
@@ -174,9 +168,15 @@ class HostTurns:
             if carried.obs is None:
                 part.at = 0, None, _UNKNOWN
                 self._now = carried, part
-            part.obs[0] = (
-                self._convert_observations(self._reset()) if carried.obs is None else carried.obs
-            )
+            if carried.obs is None:
+                obs, rows = self._reset()
+                part.obs[0] = self._checks.convert_observations(obs)
+                mask = first_masks(self._mask_argument, rows)
+            else:
+                part.obs[0], mask = carried.obs, carried.mask
+            if mask is not None:
+                part.mask = memory((self._steps + 1, *mask.shape), np.bool_)
+                part.mask[0] = mask
             part.at = 0, None, None
             self._now = carried, part
         if part.whole is None:
@@ -210,17 +210,23 @@ class HostTurns:
         obs, action, extras, kind = part.obs, part.action, part.extras, self._seen[1]
         gained, ended, cut = part.gained, part.ended, part.cut
         writes, first, began = self._task.acting.writes, part.at[0], perf_counter()
+        masks = part.mask
+        taken = masks if self._mask_argument.is_taken else None
         plain = "" if fits is None else f"u{fits[1].itemsize}"
         is_bounded = isinstance(sizes, int)
         for t in range(first, self._steps):
             t, acted, stepped = part.at
             if acted is None:
                 came = self._last_step_results(part, carried, t) if looks_back else None
-                acted = act(weights, obs[t].copy() if writes else obs[t], done + t, came)
+                seen = obs[t].copy() if writes else obs[t]
+                if taken is None:
+                    acted = act(weights, seen, done + t, came)
+                else:
+                    acted = act(weights, seen, done + t, came, taken[t].copy())
                 part.at = t, acted, None
             made = acted["action"]
             if made.__class__ is not np.ndarray or (made.shape, made.dtype) != fits:
-                made = self._check_actions(made)
+                made = self._checks.check_actions(made)
                 fits, plain = (made.shape, made.dtype), f"u{made.dtype.itemsize}"
             if is_bounded:
                 whole = made.view(plain)  # as unsigned integers, negative actions exceed any size
@@ -241,22 +247,39 @@ class HostTurns:
                 except Exception as error:
                     raise self._environment_error(error, done, t, action[t]) from error
                 stepped = part.at[2]
-            after, gain, ended[t], cut[t], final = stepped
+            after, gain, ended[t], cut[t], final, told = stepped
             if gain.__class__ is not np.ndarray or gain.dtype.char not in "fd":
-                gain = convert_array(_REWARDS, gain, np.dtype(np.float64), error=EnvError)
+                gain = convert_array(REWARDS, gain, np.dtype(np.float64), error=EnvError)
             gained[t] = gain
             plainly = after.__class__ is np.ndarray and after.dtype == kind
-            obs[t + 1] = after if plainly else self._convert_observations(after)
+            obs[t + 1] = after if plainly else self._checks.convert_observations(after)
             if final is not None:
-                part.last[t] = self._convert_observations(final)
+                part.last[t] = self._checks.convert_observations(final)
+            if told is not None or masks is not None:
+                self._write_masks(part, told, t)
             part.at = t + 1, None, None
             if t == 0:  # the policy may compile in the first step
                 began = perf_counter()
-        part.reward[:] = convert_array(_REWARDS, gained, part.reward.dtype)
+        part.reward[:] = convert_array(REWARDS, gained, part.reward.dtype)
         self._known = fits
         counted = self._steps - max(first, 1)
         self.speed = counted * self._envs / (perf_counter() - began) if counted > 0 else None
         self.counts = Counts(2 * self._steps, None, self._steps * (5 + len(extras)))
+
+    def _write_masks(self, part: _BatchInProgress, told: Masks | None, t: int) -> None:
+        """Write the masks of actions after a step."""
+        now, final = Masks(None) if told is None else told
+        if part.mask is None:
+            check_masks_reported(self._mask_argument, now, t)
+            return
+        over = part.ended[t] | part.cut[t]
+        at_once = self._stepping.restarts_at_once
+        optional = np.zeros_like(over) if at_once else over
+        shape = part.mask.shape[2:]
+        part.mask[t + 1] = complete_masks(self._mask_argument, now, shape, optional, t)
+        if at_once and over.any():
+            every = np.ones(over.sum(), bool)
+            part.last_mask[t] = complete_masks(self._mask_argument, final, shape, every, t)
 
     def _last_step_results(
         self, part: _BatchInProgress, carried: _Carried, t: int
@@ -269,7 +292,7 @@ class HostTurns:
             begins = over[-1]
         else:  # the step after the end of an episode has begun the next one
             begins = over[-2] if t > 1 else carried.over
-        reward = convert_array(_REWARDS, part.gained[t - 1], part.reward.dtype)
+        reward = convert_array(REWARDS, part.gained[t - 1], part.reward.dtype)
         return StepFeedback(begins, reward, part.ended[t - 1], part.cut[t - 1])
 
     def _reset(self) -> Any:
@@ -292,31 +315,6 @@ class HostTurns:
         self._now = _Carried.initial(self._envs, carried.done + part.at[0] + 1), None
         return self._now
 
-    def _check_actions(self, made: Any) -> Array:
-        """Return actions after a check of shape and type."""
-        made = numbers_of("the policy's action", made)
-        shape, kind = self._acts
-        wrong = "" if self._allowed.sizes is not None else misfit(made, kind)
-        if wrong.startswith("integers"):
-            raise ShapeError(f"the policy's action has {wrong}.", hint="clip it to the space.")
-        if made.shape != shape or wrong or not np.can_cast(made.dtype, kind, "same_kind"):
-            raise ShapeError(
-                f"the policy's action is {_kind(made)}, but the environments expect "
-                f"{_kind(np.empty((0, *shape), kind)[:0], shape)}.",
-                hint="return one action per environment, for the observations of all environments.",
-            )
-        if self._allowed.sizes is not None:  # the range is checked at each step
-            return made
-        return narrow_array("the policy's action", made, kind)
-
-    def _convert_observations(self, obs: Any) -> Array:
-        """Return observations in the element type of the batch.
-
-        Raises:
-            EnvError: an integer is out of range.
-        """
-        return convert_array("the environments' observations", obs, self._seen[1], error=EnvError)
-
     def _write_extras(self, extras: dict[str, Array], acted: dict[str, Any], t: int) -> None:
         """Write the extras of the policy at a step."""
         added = {
@@ -328,14 +326,8 @@ class HostTurns:
                 kind = np.float32 if one.dtype == np.float64 else one.dtype
                 extras[name] = memory((self._steps, *one.shape), kind)
         for name in {**extras, **added}:
-            one = as_array(added.get(name))
             wanted = extras[name].shape[1:] if name in extras else ()
-            if one.shape != wanted or one.shape[:1] != (self._envs,):
-                raise ShapeError(
-                    f"the policy's {name} is {_kind(one)} at step {t}, but needs one row for each of "
-                    f"{format_count(self._envs, 'environment')}, and equal shapes at every step.",
-                    hint="return extras with environments as the first dimension.",
-                )
+            one = self._checks.check_extra(name, added.get(name), wanted, t)
             extras[name][t] = convert_array(f"the policy's {name}", one, extras[name].dtype)
 
     def _write_states(self, states: dict[str, Array], acted: dict[str, Any], t: int) -> None:
@@ -354,19 +346,9 @@ class HostTurns:
                 check_numbers({"action": action[None]}, t, self._first)
             except ExecutionError as nan:
                 return nan
-        which, said = self._stepping.at_fault(error)
-        seeds = self._stepping.seeds
-        first = self._first + which[0]
-        name = f"environment {first}" if len(which) == 1 else f"one of {len(which)} environments"
-        if len(which) > 1 and first != 0:
-            name += f", {first} to {self._first + which[-1]},"
-        if seeds is not None:
-            known = ", ".join(str(seeds[k]) for k in which[:8])
-            name += f" (seed {known}{', …' if len(which) > 8 else ''})"
         when = "in its reset" if action is None else f"at step {t} of the batch"
-        return EnvError(
-            f"{name} failed {when}, after {done + t} steps of each: {said}.",
-            hint="fix the environment and create a new collector. Collected batches stay valid.",
+        return environment_error(
+            self._stepping, error, f"{when}, after {done + t} steps of each", self._first
         )
 
     def _batch(
@@ -384,6 +366,9 @@ class HostTurns:
             done &= valid
         np.logical_and(part.ended, valid, out=terminated)
         np.logical_and(done, ~terminated, out=truncated)
+        final_masks = None if part.mask is None else part.mask[1:][done]
+        if at_once and part.last_mask:
+            final_masks = np.concatenate([*part.last_mask.values()])
         if at_once:
             seen = np.concatenate([*part.last.values()]) if part.last else obs[:0, 0].copy()
             if len(seen) != done.sum():
@@ -395,7 +380,14 @@ class HostTurns:
         else:
             seen = obs[1:][done]
         whole = Ended(
-            reward.copy(), valid.copy(), (done,), before.returns, before.lengths, seen, is_all=False
+            reward.copy(),
+            valid.copy(),
+            (done,),
+            before.returns,
+            before.lengths,
+            seen,
+            is_all=False,
+            masks=final_masks,
         )
         counted = reward * valid
         since = np.arange(steps)[:, None] > np.where(
@@ -409,24 +401,19 @@ class HostTurns:
             before.lengths * goes_on + (valid & since).sum(0),
             before.done + steps,
             self._last_step_results(part, before, steps) if self._task.acting.looks_back else None,
+            None if part.mask is None else part.mask[steps].copy(),
         )
         flags = {"terminated": terminated, "truncated": truncated, "valid": valid}
         own = {"obs": obs[:steps], "action": part.action, "reward": reward, "last_obs": obs[steps]}
         states = self._task.acting.tree_of(part.states) if part.states else {}
-        more = {"extras": part.extras, "states": states, "policy_version": version}
+        more: dict[str, Any] = {"extras": part.extras, "states": states, "policy_version": version}
+        if part.mask is not None:
+            more |= {"action_mask": part.mask[:steps], "last_action_mask": part.mask[steps]}
         made = Batch(**own, **flags, **more, _ended=whole)
         return made, carried
 
     def close(self) -> None:
         self._stepping.close()
-
-
-def _kind(x: Array, shape: Sequence[int] | None = None) -> str:
-    try:
-        name = dtype_name(x.dtype)
-    except (KeyError, TypeError):
-        name = str(x.dtype)
-    return f"{name}{list(x.shape if shape is None else shape)}"
 
 
 class HostWay(Way):
@@ -438,5 +425,11 @@ class HostWay(Way):
     def make_stepping(self, task: Task, seed: int) -> Stepping:
         """Create the environments of a task."""
 
+    def make_asynchronous(self, task: Task, seed: int) -> AsynchronousStepping:
+        """Create environments that step at their own pace; see `Way.is_asynchronous`."""
+        raise AssertionError("not asynchronous")
+
     def prepared(self, task: Task) -> Prepared:
+        if task.ready is not None:
+            return lambda seed: AsynchronousTurns(partial(self.make_asynchronous, task), task, seed)
         return lambda seed: HostTurns(partial(self.make_stepping, task), task, seed)

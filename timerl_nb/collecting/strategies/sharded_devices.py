@@ -8,7 +8,7 @@ from timerl_nb.base.options import Options
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategies.xla_scan import Scan
-from timerl_nb.runtime.jax_backend.arrays_and_devices import device_count
+from timerl_nb.runtime.jax_backend.arrays_and_devices import own_device_count
 
 
 class Sharded(Scan):
@@ -18,7 +18,7 @@ class Sharded(Scan):
     options = Options(executor="xla", tile="auto")
 
     def why_not(self, task: Task) -> str | None:
-        why, count = super().why_not(task), device_count()
+        why, count = super().why_not(task), own_device_count()
         if why is None and count == 1:
             more = "XLA_FLAGS=--xla_force_host_platform_device_count=2 splits a CPU"
             why = f"JAX sees only one device; {more}"
@@ -27,4 +27,4 @@ class Sharded(Scan):
         return why
 
     def _options(self, task: Task) -> Options:
-        return self.options.with_(devices=device_count())
+        return self.options.with_(devices=own_device_count())

@@ -159,12 +159,12 @@ class Pdg(Inspectable):
     # --- under a dynamic bound -------------------------------------------------------------------
 
     @cached_property
-    def bound(self) -> Op | None:
-        """The operation that ends the dynamic dimension, if there is one."""
-        return next((op for op in self if op.kind == "bound"), None)
+    def ends(self) -> Mapping[str, Op]:
+        """The operations that end dimensions with dynamic bounds, by dimension."""
+        return {op.attrs.dim: op for op in self if op.kind == "bound"}
 
-    def is_read_across_bounds(self, read: Read) -> bool:
-        """Whether a tensor with a dynamic bound is read at a point with another value of the bound."""
+    def crossed(self, read: Read) -> tuple[Dim, ...]:
+        """Return the dimensions with another dynamic bound at the point read than at the reader's."""
         return crosses(self.dims, self.output(read).domain, read.index)
 
     # --- display ---------------------------------------------------------------------------------
@@ -277,13 +277,20 @@ def at_own_point(source: int, output: Output, out: int = 0) -> Read:
     return Read(source, out, tuple(sym(name) for name in output.domain))
 
 
-def crosses(dims: Dims, domain: Domain, index: Index) -> bool:
-    """Whether an index into a tensor over `domain` reaches a point with another value of a dynamic bound."""
-    if dims.dynamic is None or not dims.is_bound_known(domain):
-        return False
-    over = dims.dynamic.over or ()
+def crosses(dims: Dims, domain: Domain, index: Index) -> tuple[Dim, ...]:
+    """Return the dimensions with another dynamic bound at the point that an index reaches.
+
+    Args:
+        dims: the dimensions.
+        domain: the domain of the tensor that is read.
+        index: the index into it.
+    """
     entries = dict(zip(domain, index, strict=True))
-    return not is_own(tuple(entries[d] for d in over), over)
+    return tuple(
+        dim
+        for dim in dims.known(domain)
+        if not is_own(tuple(entries[d] for d in dim.over or ()), dim.over or ())
+    )
 
 
 def _varies(dim: Dim) -> str:

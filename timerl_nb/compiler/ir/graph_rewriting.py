@@ -186,7 +186,7 @@ class Edit:
 
         Returns:
             False, without any change, if some reader's index cannot be composed, a merge would read a
-            slice, or one dynamic bound would replace another.
+            slice, or the length at one point would replace that at another.
         """
         changed: list[Op] = []
         output = self.ops[old].outputs[out]
@@ -310,7 +310,7 @@ def compose(read: Read, domain: Domain, inner: Read) -> Read | None:
 def merges_by_length(dims: Dims, ops: Mapping[int, Op]) -> frozenset[int]:
     """Return the merges whose branches depend on a dynamic bound, directly or not."""
     found: set[int] = set()
-    if dims.dynamic is None:
+    if not dims.dynamic:
         return frozenset()
     merges = [op for op in ops.values() if op.kind == "merge"]
     growing = True

@@ -162,7 +162,7 @@ def prove_reads(pdg: Pdg, bounds: Point) -> None:
         for read in op.inputs:
             if pdg.ops[read.source].where in (TRUE, op.where) and pdg.is_identity(read):
                 continue
-            if pdg.is_read_across_bounds(read):
+            if pdg.crossed(read):
                 _prove_across(pdg, op, read, bounds)
                 continue
             outside = pdg.reads(op, read).subtract_range(pdg.defined(read)).with_bounds(bounds)
@@ -230,12 +230,16 @@ def _nothing(pdg: Pdg, op: Op, filled: Filled, at: dict[str, int]) -> ReadError:
 
 def _prove_across(pdg: Pdg, op: Op, read: Read, bounds: Point) -> None:
     """Prove that a read at another value of a dynamic bound is defined for every possible value."""
-    surely = pdg.defined(read).at_every_length()
-    found = pdg.reads(op, read).at_some_length().subtract_range(surely).with_bounds(bounds).sample()
+    crossed = pdg.crossed(read)
+    surely = pdg.defined(read).at_every_length(crossed)
+    missing = pdg.reads(op, read).at_some_length(crossed).subtract_range(surely)
+    found = missing.with_bounds(bounds).sample()
     if found is None:
         return
-    assert pdg.dims.dynamic is not None
-    error, dim = out_of_bounds_error(pdg, op, read, *found), pdg.dims.dynamic
+    error = out_of_bounds_error(pdg, op, read, *found)
+    if not any(dim.name in pdg.output(read).domain for dim in crossed):
+        raise error
+    dim = next(dim for dim in crossed if dim.name in pdg.output(read).domain)
     over = ", ".join(dim.over or ())
     raise ReadError(
         f"{error.what} The bound {dim.bound} differs for each {over}, so only the first point of "

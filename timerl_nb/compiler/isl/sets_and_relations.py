@@ -15,7 +15,7 @@ import islpy as isl
 
 from timerl_nb.compiler.isl.operation_limit import coalesce_pieces, memoize_with_cost, spend
 from timerl_nb.compiler.isl.piecewise_affine import Space, points
-from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
+from timerl_nb.compiler.symbolic.dimensions import Dim, Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import (
     TRUE,
     Cond,
@@ -240,7 +240,7 @@ class Set:
     def sample(self) -> dict[str, int] | None:
         """Return one point as a value per name, or None for an empty set.
 
-        The result includes the dynamic bound at the point.
+        The result includes the dynamic bounds at the point.
         """
         if self.is_empty():
             return None
@@ -264,20 +264,25 @@ class Set:
 
     # --- dynamic bounds --------------------------------------------------------------------------
 
-    def at_some_length(self) -> Set:
-        """Return the points in the set for at least one length.
+    def at_some_length(self, of: Sequence[Dim] | None = None) -> Set:
+        """Return the points in the set for at least one value of dynamic bounds.
 
-        The bound's symbol then means the ceiling.
+        The symbols of the bounds then mean the ceilings.
+
+        Args:
+            of: the dimensions of these bounds; all by default.
         """
-        return (
-            self if self.dims.dynamic is None else self._wrap(_at_some_length(self.raw, self.dims))
-        )
+        return self._wrap(_at_some_length(self.raw, self.dims, of))
 
-    def at_every_length(self) -> Set:
-        """Return the points in the set for every length up to the ceiling."""
-        if self.dims.dynamic is None:
+    def at_every_length(self, of: Sequence[Dim] | None = None) -> Set:
+        """Return the points in the set for all values of dynamic bounds up to the ceilings.
+
+        Args:
+            of: the dimensions of these bounds; all by default.
+        """
+        if not (self.dims.dynamic if of is None else of):
             return self
-        outside = _at_some_length(spend(isl.Set.complement, self.raw), self.dims)
+        outside = _at_some_length(spend(isl.Set.complement, self.raw), self.dims, of)
         return self._wrap(spend(isl.Set.complement, outside))
 
     def points(self, bounds: Point) -> Iterator[tuple[int, ...]]:
@@ -333,8 +338,7 @@ def bounds_set(dims: Dims, bounds: Point, least: int = 1) -> isl.Set:
     """
     bounds = {**dims.values, **bounds}
     conds = [eq(sym(n), bounds[n]) if n in bounds else ge(sym(n), least) for n in dims.bounds]
-    if dims.dynamic is not None and dims.dynamic.bound in bounds:
-        name = dims.dynamic.bound
+    for name in (dim.bound for dim in dims.dynamic if dim.bound in bounds):
         conds[dims.bounds.index(name)] = all_of(
             ge(sym(name), 1), ge(const(bounds[name]), sym(name))
         )
@@ -342,7 +346,7 @@ def bounds_set(dims: Dims, bounds: Point, least: int = 1) -> isl.Set:
 
 
 def ceilings_set(dims: Dims, bounds: Point) -> isl.Set:
-    """Return the parameter set with all bounds fixed, a dynamic one at its ceiling."""
+    """Return the parameter set with all bounds fixed, dynamic ones at their ceilings."""
     return _params_set(dims, all_of(*(eq(sym(n), bounds[n]) for n in dims.bounds)))
 
 
@@ -352,24 +356,22 @@ def _params_set(dims: Dims, cond: Cond) -> isl.Set:
 
 
 def _length(dims: Dims, point: isl.Point) -> dict[str, int]:
-    """Return the dynamic bound at a sample point, if there is one."""
-    if dims.dynamic is None:
-        return {}
-    name = dims.dynamic.bound
-    return {name: to_int(point.get_coordinate_val(_PARAM, dims.bounds.index(name)))}
+    """Return the dynamic bounds at a sample point."""
+    names = (dim.bound for dim in dims.dynamic)
+    return {n: to_int(point.get_coordinate_val(_PARAM, dims.bounds.index(n))) for n in names}
 
 
-def _at_some_length(raw: Any, dims: Dims) -> Any:
-    """Return { x : x in raw for some length from 1 to the ceiling }, of a set or a map."""
-    assert dims.dynamic is not None
-    bound = dims.dynamic.bound
-    raw = raw.set_dim_name(_PARAM, dims.bounds.index(bound), _LENGTH)
-    within = all_of(ge(sym(_LENGTH), 1), ge(sym(bound), sym(_LENGTH)))
-    upto = points(within, Space((_LENGTH, bound), ())).params()
+def _at_some_length(raw: Any, dims: Dims, of: Sequence[Dim] | None = None) -> Any:
+    """Return { x : x in raw for some lengths from 1 to the ceilings }, of a set or a map."""
     kind: Any = type(raw)
-    raw = spend(kind.intersect_params, raw, upto)
-    raw = spend(kind.project_out, raw, _PARAM, raw.find_dim_by_name(_PARAM, _LENGTH), 1)
-    return raw.align_params(_params_set(dims, TRUE).get_space())
+    for bound in (dim.bound for dim in (dims.dynamic if of is None else of)):
+        raw = raw.set_dim_name(_PARAM, dims.bounds.index(bound), _LENGTH)
+        within = all_of(ge(sym(_LENGTH), 1), ge(sym(bound), sym(_LENGTH)))
+        upto = points(within, Space((_LENGTH, bound), ())).params()
+        raw = spend(kind.intersect_params, raw, upto)
+        raw = spend(kind.project_out, raw, _PARAM, raw.find_dim_by_name(_PARAM, _LENGTH), 1)
+        raw = raw.align_params(_params_set(dims, TRUE).get_space())
+    return raw
 
 
 # --- relations ---------------------------------------------------------------------------------
@@ -518,20 +520,26 @@ class Relation:
 
     # --- dynamic bounds --------------------------------------------------------------------------
 
-    def at_some_length(self) -> Relation:
-        """Return the pairs for at least one length; the bound's symbol then means the ceiling."""
-        return (
-            self if self.dims.dynamic is None else self._wrap(_at_some_length(self.raw, self.dims))
-        )
+    def at_some_length(self, of: Sequence[Dim] | None = None) -> Relation:
+        """Return the pairs for at least one value of dynamic bounds.
 
-    def decided_at(self) -> Relation:
-        """Return left point -> the last point of the dynamic dimension at which its end matters.
+        The symbols of the bounds then mean the ceilings.
 
-        An end at this point gives other right points than an end at the ceiling. Ends after it make
-        no difference. Left points are omitted if their right points do not depend on the length.
+        Args:
+            of: the dimensions of these bounds; all by default.
         """
-        dim = self.dims.dynamic
-        assert dim is not None
+        return self._wrap(_at_some_length(self.raw, self.dims, of))
+
+    def decided_at(self, dim: Dim) -> Relation:
+        """Return left point -> the last point of a dynamic dimension at which its end matters.
+
+        For some values of the other dynamic bounds, an end at this point gives other right points
+        than an end at the ceiling. Ends after it make no difference. Left points are omitted if their
+        right points do not depend on the length.
+
+        Args:
+            dim: the dynamic dimension.
+        """
         n, params = len(self.left), _params_set(self.dims, TRUE).get_space()
         within = all_of(ge(sym(_LENGTH), 1), lt(sym(_LENGTH), sym(dim.bound)))
         early = points(within, Space(self.dims.bounds, (*self.left, _LENGTH)))
@@ -540,7 +548,9 @@ class Relation:
         going = _anonymous_in(self.raw.insert_dims(_IN, n, 1)).intersect_domain(early)
         parts = spend(isl.Map.subtract, ended, going), spend(isl.Map.subtract, going, ended)
         one, two = (spend(isl.Map.domain, part) for part in parts)
-        differ = isl.Map.from_domain(spend(isl.Set.union, one, two))
+        others = [other for other in self.dims.dynamic if other.name != dim.name]
+        early_ends = _at_some_length(spend(isl.Set.union, one, two), self.dims, others)
+        differ = isl.Map.from_domain(early_ends)
         last = spend(isl.Map.lexmax, differ.move_dims(_OUT, 0, _IN, n, 1))
         before = eq(sym(_VALUE), sym(_LENGTH) - 1)
         shift = _map_of(self.dims.bounds, (_LENGTH,), (_VALUE,), before)

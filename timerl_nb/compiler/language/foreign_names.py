@@ -205,6 +205,15 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
     "size": "use shape=",
     "loc": "use mean=",
     "scale": "use std=",
+    "batch_size": "use batch=",
+    "clip_range": "use clip=",
+    "ent_coef": "use entropy=",
+    "gae_lambda": "use lam=",
+    "max_grad_norm": "use max_norm=",
+    "n_epochs": "use epochs=",
+    "policy_delay": "use delay=",
+    "target_update_interval": "use target_every=",
+    "vf_coef": "use critic=",
 }
 
 
@@ -295,6 +304,16 @@ def all_asked(cls: C) -> C:
     return cls
 
 
+def _argument_hint(name: str, known: Sequence[str]) -> str:
+    """Return the equivalent of an unknown argument, or the argument with the closest name."""
+    hint = _ARGUMENTS.get(name, "")
+    use = hint.removeprefix("use ").removesuffix("=") if hint.endswith("=") else ""
+    if hint and (not use or use in known):
+        return hint
+    found = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {found[0]!r}?" if found else ""
+
+
 def misfit(function: Callable[..., Any], given: Mapping[str, Any], error: TypeError) -> CallError:
     """Return the error for a call with unsuitable arguments, with the function's signature in the hint."""
     takes = inspect.signature(function)
@@ -309,14 +328,12 @@ def misfit(function: Callable[..., Any], given: Mapping[str, Any], error: TypeEr
     ]
     parts = [p for p in parts if p != "self"]
     unknown = [k for k in given if k not in takes.parameters]
-    hints = [_ARGUMENTS[k] for k in unknown if k in _ARGUMENTS]
+    hints = [hint for k in unknown if (hint := _argument_hint(k, [*takes.parameters]))]
+    signature = (
+        f"the signature {'of a call is ' if is_object else f'is {name}'}({', '.join(parts)})."
+    )
     what = str(error).rpartition("() ")[2] or str(error)
     return CallError(
         f"{f'a call of {name}' if is_object else f'{name}()'} {what}.",
-        hint="; ".join(
-            [
-                *hints,
-                f"the signature {'of a call is ' if is_object else f'is {name}'}({', '.join(parts)}).",
-            ]
-        ),
+        hint="; ".join([*hints, signature]).replace("?; ", "? "),
     )

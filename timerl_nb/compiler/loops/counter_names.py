@@ -72,8 +72,11 @@ def _guard(guard: Guard | None, by: Called) -> Guard | None:
 
 
 def _rename_guard(guard: Guard, by: Called) -> Guard:
-    at = None if guard.at is None else tuple(subst(e, by) for e in guard.at)
-    return Guard(subst_cond(guard.cond, by), guard.name, at)
+    lengths = tuple(
+        (name, None if at is None else tuple(subst(e, by) for e in at))
+        for name, at in guard.lengths
+    )
+    return Guard(subst_cond(guard.cond, by), lengths)
 
 
 def _dimension(loop: Loop, domains: Mapping[int, Domain]) -> str | None:

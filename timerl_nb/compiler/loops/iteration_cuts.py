@@ -65,11 +65,17 @@ class Cuts:
     @property
     def why_none(self) -> str:
         """The reason why a run cannot be cut; "" if it can."""
-        for part in self._loops:
-            loop = self._loop(part)
-            if not (loop.first.is_const and loop.last.is_const) or loop.turns is not None:
-                return "the number of iterations of its outermost loop is unknown before the run"
-        return "" if self._loops else "no outermost loop is divided into several calls"
+        loops = [self._loop(part) for part in self._loops]
+        if self.ends_early or not all(loop.first.is_const and loop.last.is_const for loop in loops):
+            return "the number of iterations of its outermost loop is unknown before the run"
+        return "" if loops else "no outermost loop is divided into several calls"
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether a dynamic bound ends every outermost loop that could be cut."""
+        some = [self._loop(part) for part in self._loops]
+        some = some or [part for part in self._parts if isinstance(part, Loop)]
+        return any(loop.turns is not None for loop in some)
 
     @property
     def is_coarse(self) -> bool:
@@ -150,21 +156,22 @@ class Cuts:
         times = [values(e, {**env, **bounds}) for e in self._times[statement_name(op)]]
         return np.stack([np.broadcast_to(time, len(points)) for time in times], axis=1)
 
-    def existing_points(self, tensor: Tensor, points: Array, lengths: Array | None) -> Array:
-        """Return the points within a dynamic bound, if there is one.
+    def existing_points(self, tensor: Tensor, points: Array, lengths: Mapping[str, Array]) -> Array:
+        """Return the points within the dynamic bounds, if there are any.
 
         Args:
             tensor: the tensor.
             points: the points to filter.
-            lengths: known values of the bound.
+            lengths: known values of the bounds, by name.
         """
         op = self._pdg[tensor[0]]
         domain = op.outputs[tensor[1]].domain
         exists = guard(self._pdg.dims, op.domain, op.where, tuple(map(sym, op.domain)))
-        if exists is None or lengths is None or domain != op.domain:
+        if exists is None or not lengths or domain != op.domain:
             return points
         env: dict[str, Any] = {**self.plan.bounds, **dict(zip(domain, points.T, strict=True))}
-        env[exists.name] = lengths[tuple(values(e, env) for e in exists.at or ())]
+        for name, at in exists.lengths:
+            env[name] = lengths[name][tuple(values(e, env) for e in at or ())]
         return points[np.broadcast_to(values(exists.cond, env), len(points))]
 
     def swapped_out(self, cut: Cut | None, tensor: Tensor, points: Array) -> Array:
@@ -185,7 +192,7 @@ class Cuts:
         return np.isin(codes, np.concatenate(gone)) if gone else none
 
     def last_executed(self, cut: Cut) -> Executed | None:
-        """Return the last execution before a cut, with a dynamic bound at its ceiling; None if there is
+        """Return the last execution before a cut, with dynamic bounds at their ceilings; None if there is
         none.
         """
         loop = self._loop(cut.part)

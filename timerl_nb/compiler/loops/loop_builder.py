@@ -104,7 +104,7 @@ def build_ast(
     values = {life.name: name_of(life.tensors) for life in lives}
     known = {op.id: about(op) for op in constraints.statements.ops.values()}
     nest = tidy(scan.root)
-    if pdg.dims.dynamic is not None:
+    if pdg.dims.dynamic:
         nest = with_ends(nest)
     if pdg.dims.endless is not None:
         nest = without_last_turn(nest)

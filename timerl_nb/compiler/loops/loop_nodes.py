@@ -17,21 +17,30 @@ from timerl_nb.compiler.symbolic.substitution import subst_cond, subst_entry
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition on a dynamic bound `name`, at the point `at` of the dimensions over which it varies.
+    """A condition on dynamic bounds.
 
-    With `at` None, it is a condition on the largest value of the bound.
+    Attributes:
+        cond: the condition.
+        lengths: the bounds by name, each with the point of the dimensions over which it varies. None
+            instead of a point means the largest value of the bound.
     """
 
     cond: Cond
-    name: str
-    at: tuple[Lin, ...] | None
+    lengths: tuple[tuple[str, tuple[Lin, ...] | None], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the bounds."""
+        return tuple(name for name, _ in self.lengths)
+
+    def of(self, symbols: Iterable[str]) -> tuple[tuple[str, tuple[Lin, ...] | None], ...]:
+        """Return the bounds among the symbols, with their points."""
+        wanted = set(symbols)
+        return tuple((name, at) for name, at in self.lengths if name in wanted)
 
     @property
     def _bound_substitution(self) -> dict[str, Lin]:
-        if self.at is None:
-            return {self.name: sym(f"max {self.name}")}
-        at = f"[{', '.join(map(str, self.at))}]" if self.at else ""
-        return {self.name: sym(self.name + at)}
+        return {name: sym(_length_text(name, at)) for name, at in self.lengths}
 
     def display_index(self, entry: Entry) -> Entry:
         """Return an index with the bound shown together with its point."""
@@ -41,11 +50,17 @@ class Guard:
         return str(subst_cond(self.cond, self._bound_substitution))
 
 
+def _length_text(name: str, at: tuple[Lin, ...] | None) -> str:
+    if at is None:
+        return f"max {name}"
+    return f"{name}[{', '.join(map(str, at))}]" if at else name
+
+
 @dataclass(frozen=True)
 class Execute:
     """Execution of operation `op_id` at the point given by expressions of the loop counters.
 
-    Under a dynamic bound, `guard` tests whether the point exists.
+    Under dynamic bounds, `guard` tests whether the point exists.
     """
 
     op_id: int
@@ -106,7 +121,8 @@ class Loop:
     def begins(self) -> Lin:
         """For a late loop, the first iteration plus the length of the dimension: T + counter >= c."""
         assert self.late and self.turns is not None and isinstance(self.turns.cond, Cmp)
-        return sym(self.turns.name) + sym(self.counter) - self.turns.cond.arg
+        (name,) = self.turns.names
+        return sym(name) + sym(self.counter) - self.turns.cond.arg
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 After this pass, `T` is a length over some dimensions, the iterations. An operation with `T`
 varies over them, too, and so do its readers. Expressions with the lengths of two iterations are
 rewritten, or refused at their line. In all later passes, a dynamic bound is a symbol with a value per
-point.
+point. Several bounds are expanded one after the other, those of outer dimensions first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from timerl_nb.base.errors import BoundsError, Origin
 from timerl_nb.compiler.ir.dependence_graph import Pdg, crosses
@@ -21,59 +22,120 @@ from timerl_nb.compiler.ir.graph_rewriting import (
 )
 from timerl_nb.compiler.ir.operation_attributes import (
     AxesAttrs,
-    BoundAttrs,
     MergeAttrs,
     OutputAttrs,
     ValueAttrs,
 )
 from timerl_nb.compiler.ir.operation_kinds import REDUCTIONS
 from timerl_nb.compiler.ir.operations import Op, Read, read_symbols
-from timerl_nb.compiler.symbolic.dimensions import Dim, Domain
+from timerl_nb.compiler.symbolic.dimensions import Dim, Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Entry, Slice, sym
 
 
 @dataclass(frozen=True)
 class DynamicBounds:
-    """The pass `dynamic_bounds`: lets a dynamic bound vary over the dimensions of its condition."""
+    """The pass `dynamic_bounds`: lets dynamic bounds vary over the dimensions of their conditions."""
 
     name: str = "dynamic_bounds"
 
     def run(self, pdg: Pdg) -> Rewritten:
-        bound = pdg.bound
-        if bound is None or pdg.dims.dynamic is not None:
+        """Return the graph with every dynamic bound varying over dimensions.
+
+        Raises:
+            BoundsError: a value combines several lengths, or two bounds vary over each other's dimension.
+        """
+        if not pdg.ends or pdg.dims.dynamic:
             return identity_rewrite(pdg)
-        attrs: BoundAttrs = bound.attrs
-        over = tuple(d for d in bound.domain if d != attrs.dim)
-        edit = Edit(pdg)
-        edit.dims = pdg.dims.with_dynamic(attrs.dim, over)
-        work = _Work(edit, edit.dims[attrs.dim], over)
-        for change in (work.add_up_in_turn, work.end_turns, work.spread_variation, work.take_apart):
-            change(pdg)
-        return edit.finish()
+        over = _varied_dims(pdg)
+        while True:
+            made = _expand(pdg, over)
+            # the condition of a bound may depend on another bound, and then varies with it
+            grown = _varied_dims(made.pdg)
+            if grown == over:
+                return made
+            over = grown
+
+
+def _varied_dims(pdg: Pdg) -> dict[str, Domain]:
+    """Return the dimensions over which the dynamic bound of each dimension varies."""
+    return {name: tuple(d for d in op.domain if d != name) for name, op in pdg.ends.items()}
+
+
+def _expand(pdg: Pdg, over: Mapping[str, Domain]) -> Rewritten:
+    dims = pdg.dims
+    for name, outer in over.items():
+        dims = dims.with_dynamic(name, outer)
+    _check_nesting(pdg, dims)
+    edit = Edit(pdg)
+    for dim in dims.dynamic:
+        edit.dims = edit.dims.with_dynamic(dim.name, dim.over or ())
+        work = _Work(edit, dim, dim.over or ())
+        work.add_up_in_turn()
+        work.end_turns()
+        work.spread_variation()
+    _take_apart(edit)
+    return edit.finish()
+
+
+def _check_nesting(pdg: Pdg, dims: Dims) -> None:
+    """Refuse bounds that vary over each other's dimension.
+
+    Raises:
+        BoundsError: there is no order of the dimensions from the outside to the inside.
+    """
+    outside: set[str] = set()
+    for dim in dims.dynamic:
+        inner = [
+            d.name for d in dims.dynamic if d.name in (dim.over or ()) and d.name not in outside
+        ]
+        outside.add(dim.name)
+        if not inner:
+            continue
+        other = dims[inner[0]]
+        one, two = (pdg[pdg.ends[d.name].inputs[0].source] for d in (dim, other))
+        raise BoundsError(
+            f"{dim.bound} varies over ({', '.join(dim.over or ())}), and {other.bound} over "
+            f"({', '.join(other.over or ())}), so neither {dim.name} nor {other.name} is the outer dimension: "
+            f"the existence of {dim.name} = 1 depends on {other.name}, and that of {other.name} = 1 on "
+            f"{dim.name}.",
+            origin=one.origin,
+            others={f"{other.name} ends by a condition at": two.origin},
+            hint=f"reduce the condition of the outer dimension, for example with .any(over={other.name}).",
+        )
 
 
 @dataclass(frozen=True)
 class _Work:
+    """Expansion of one dynamic bound.
+
+    Attributes:
+        edit: the graph.
+        dim: the dimension of the bound.
+        over: the dimensions that it varies over.
+        grown: the former domains of operations that have gained dimensions.
+    """
+
     edit: Edit
     dim: Dim
     over: Domain
+    grown: dict[int, Domain] = field(default_factory=dict[int, Domain])
 
     def _entries(self, read: Read) -> dict[str, Entry]:
         domain = self.edit.ops[read.source].outputs[read.out].domain
         if len(domain) != len(read.index):  # the source has gained dimensions meanwhile
-            domain = tuple(d for d in domain if d not in self.over)
+            domain = self.grown[read.source]
         return dict(zip(domain, read.index, strict=True))
 
     def _is_read_across_bounds(self, read: Read) -> bool:
         domain = self.edit.ops[read.source].outputs[read.out].domain
-        return crosses(self.edit.dims, domain, read.index)
+        return self.dim in crosses(self.edit.dims, domain, read.index)
 
     def _step(self, rule: str, before: Op, *after: int, note: str = "") -> None:
         self.edit.steps.append(RewriteStep(rule, (before.id,), (*after, before.id), note))
 
-    def add_up_in_turn(self, pdg: Pdg) -> None:
+    def add_up_in_turn(self) -> None:
         """Rewrite sum of x[0:I, 0:T] as sum over i of (sum of x[i, 0:T]), since each i has its own T."""
-        for op in pdg:
+        for op in list(self.edit.ops.values()):
             if op.kind not in REDUCTIONS:
                 continue
             (read,) = op.inputs
@@ -96,12 +158,12 @@ class _Work:
             self.edit.insert(op.with_(inputs=(again,), attrs=AxesAttrs(tuple(range(gone)))))
             self._step("sum per iteration", op, part.id, note=f"{self.dim.name} before {outer[0]}")
 
-    def end_turns(self, pdg: Pdg) -> None:
+    def end_turns(self) -> None:
         """Let operations after an iteration's end depend on that iteration's last point.
 
         Only the tokens of resources are read so: token[i - 1, T - 1] means the T of i - 1.
         """
-        for op in pdg:
+        for op in list(self.edit.ops.values()):
             if not (isinstance(op.attrs, MergeAttrs) and op.attrs.turns):
                 continue
             inputs = [
@@ -121,20 +183,19 @@ class _Work:
         self._step("end of iteration", op, made.id)
         return Read(made.id, 0, index, read.cond)
 
-    def spread_variation(self, pdg: Pdg) -> None:
+    def spread_variation(self) -> None:
         """Let operations with the bound, and their readers, vary over the bound's dimensions."""
-        grown: dict[int, Domain] = {}
         for op_id in Pdg(self.edit.dims, self.edit.ops).order:
             op = self.edit.ops[op_id]
             if op.kind == "merge":
                 continue
-            inputs = tuple(self._reread(op, r, grown) for r in op.inputs)
+            inputs = tuple(self._reread(r) for r in op.inputs)
             symbols = {s for r in inputs for s in read_symbols(r)}
             symbols |= {*op.domain, *op.where.symbols, *op.attrs.varying_dims(self.edit.dims)}
             domain = self.edit.dims.dims_of_symbols(symbols)
             if domain != op.domain:
                 self._check_total(op.with_(inputs=inputs))
-                grown[op_id] = op.domain
+                self.grown[op_id] = op.domain
                 made = tuple(replace(o, domain=domain) for o in op.outputs)
                 attrs = op.attrs
                 if isinstance(attrs, OutputAttrs):
@@ -145,21 +206,21 @@ class _Work:
                 self.edit.insert(op.with_(inputs=inputs))
         for op in list(self.edit.ops.values()):
             if op.kind == "merge":
-                self._settle_merge(op, grown)
+                self._settle_merge(op)
 
-    def _reread(self, op: Op, read: Read, grown: dict[int, Domain]) -> Read:
-        if read.source not in grown:
+    def _reread(self, read: Read) -> Read:
+        if read.source not in self.grown:
             return read
-        before = dict(zip(grown[read.source], read.index, strict=True))
+        before = dict(zip(self.grown[read.source], read.index, strict=True))
         domain = self.edit.ops[read.source].domain
         return replace(read, index=tuple(before.get(d, sym(d)) for d in domain))
 
-    def _settle_merge(self, op: Op, grown: dict[int, Domain]) -> None:
+    def _settle_merge(self, op: Op) -> None:
         inputs: list[Read] = []
         for read, line in zip(op.inputs, _lines(op), strict=True):
-            mentioned = self.edit.dims.mention(read_symbols(read))
+            mentioned = self.dim.bound in read_symbols(read)
             new = set(self.over) & set(self.edit.ops[read.source].domain)
-            new -= set(grown.get(read.source, self.edit.ops[read.source].domain))
+            new -= set(self.grown.get(read.source, self.edit.ops[read.source].domain))
             moved = set(self.over) & read.cond.symbols if new else set[str]()
             if ((mentioned or new) and not set(self.over) <= set(op.domain)) or moved:
                 over = ", ".join(self.over)
@@ -171,7 +232,7 @@ class _Work:
                     others={"it is made at": op.origin},
                     hint=f"let {name} and the branch's value vary over {over}.",
                 )
-            inputs.append(self._reread(op, read, grown))
+            inputs.append(self._reread(read))
         if tuple(inputs) != op.inputs:
             self.edit.insert(op.with_(inputs=tuple(inputs)))
 
@@ -213,28 +274,30 @@ class _Work:
         sizes = {self.edit.dims[d].bound for d in self.over}
         return isinstance(op.attrs, ValueAttrs) and bool(op.attrs.expr.symbols & sizes)
 
-    def take_apart(self, pdg: Pdg) -> None:
-        """Copy merges that depend on the bound, if another iteration reads them.
 
-        Reads are resolved through merges, and would evaluate the branches with the reader's length.
-        """
-        merges = merges_by_length(self.edit.dims, self.edit.ops)
-        copies: dict[int, Op] = {}
-        for op in list(self.edit.ops.values()):
-            inputs: list[Read] = []
-            for read in op.inputs:
-                if read.source in merges and self._is_read_across_bounds(read):
-                    source = self.edit.ops[read.source]
-                    if source.id not in copies:
-                        own = self.edit.read_same_point(source)
-                        copies[source.id] = self.edit.add(
-                            "copy", [own], like=source, label=source.label
-                        )
-                        self._step("evaluated for other lengths", source, copies[source.id].id)
-                    read = replace(read, source=copies[source.id].id)
-                inputs.append(read)
-            if tuple(inputs) != op.inputs:
-                self.edit.insert(op.with_(inputs=tuple(inputs)))
+def _take_apart(edit: Edit) -> None:
+    """Copy merges that depend on a bound, if they are read at a point with another value of a bound.
+
+    Reads are resolved through merges, and would evaluate the branches with the reader's length.
+    """
+    merges = merges_by_length(edit.dims, edit.ops)
+    copies: dict[int, Op] = {}
+    for op in list(edit.ops.values()):
+        inputs: list[Read] = []
+        for read in op.inputs:
+            domain = edit.ops[read.source].outputs[read.out].domain
+            if read.source in merges and crosses(edit.dims, domain, read.index):
+                source = edit.ops[read.source]
+                if source.id not in copies:
+                    own = edit.read_same_point(source)
+                    copies[source.id] = edit.add("copy", [own], like=source, label=source.label)
+                    made = copies[source.id].id, source.id
+                    step = RewriteStep("evaluated for other lengths", (source.id,), made)
+                    edit.steps.append(step)
+                read = replace(read, source=copies[source.id].id)
+            inputs.append(read)
+        if tuple(inputs) != op.inputs:
+            edit.insert(op.with_(inputs=tuple(inputs)))
 
 
 def _lines(op: Op) -> tuple[Origin, ...]:

@@ -100,7 +100,7 @@ def _seed_dependent_roots(pdg: Pdg) -> Iterator[int]:
 
     Operations with a dynamic bound belong to them, since each run finds its own bound.
     """
-    ends = {pdg.dims[pdg.bound.attrs.dim].bound} if pdg.bound else set[str]()
+    ends = {pdg.dims[name].bound for name in pdg.ends}
     for op in pdg:
         made = isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None
         if made or op.kind == "rng" or op.kind in SINKS or not ends.isdisjoint(_symbols(op)):

@@ -267,24 +267,33 @@ def _needs(pdg: Pdg, node: PointOf, bounds: Mapping[str, int]) -> Iterator[Point
 def _decisions(
     pdg: Pdg, op: Op, env: dict[str, int], bounds: Mapping[str, int]
 ) -> Iterator[PointOf]:
-    """Yield the deciding points of a dynamic bound that a point depends on."""
-    dim, bound = pdg.dims.dynamic, pdg.bound
-    if dim is None or bound is None or not pdg.dims.is_bound_known(op.domain) or op.kind == "merge":
+    """Yield the deciding points of dynamic bounds that a point depends on."""
+    known = pdg.dims.known(op.domain)
+    if not known or op.kind == "merge":
         return
 
-    def seen(length: int) -> object:
-        here = {**env, dim.bound: length}
-        if pdg.dims.ends(op.domain) and here[dim.name] >= length:
+    def seen(lengths: Mapping[str, int]) -> object:
+        here = {**env, **lengths}
+        if any(here[dim.name] >= here[dim.bound] for dim in pdg.dims.ending(op.domain)):
             return None
         reads = [list(_sources(pdg, pdg[r.source], r, here, bounds)) for r in op.inputs]
         own = [e for e in exprs(pdg, op) if e.symbols <= here.keys()]
         return evaluate(op.where, here), reads, [evaluate(e, here) for e in own]
 
-    most = seen(bounds[dim.bound])
-    for end in range(1, bounds[dim.bound]):
-        if seen(end) != most:
-            there = {**env, dim.name: end - 1}
-            yield from _sources(pdg, pdg[bound.inputs[0].source], bound.inputs[0], there, bounds)
+    names = [dim.bound for dim in known]
+    for dim in known:
+        (read,) = pdg.ends[dim.name].inputs
+        # all lengths of the other dimensions, as any of them may occur
+        others = [range(1, bounds[name] + 1) for name in names if name != dim.bound]
+        given = [
+            dict(zip((n for n in names if n != dim.bound), values, strict=True))
+            for values in product(*others)
+        ]
+        most = [seen({**lengths, dim.bound: bounds[dim.bound]}) for lengths in given]
+        for end in range(1, bounds[dim.bound]):
+            if [seen({**lengths, dim.bound: end}) for lengths in given] != most:
+                there = {**env, dim.name: end - 1}
+                yield from _sources(pdg, pdg[read.source], read, there, bounds)
 
 
 def _sources(

@@ -56,7 +56,7 @@ class Use:
         source, out: the tensor: an operation and the number of its output.
         values: the reader's points -> the tensor's points.
         near: the part of `values` used for proximity.
-        exact: `values` at the actual length of a dynamic bound.
+        exact: `values` at the actual values of dynamic bounds.
         through: the merges in between, starting from the reader.
     """
 
@@ -147,7 +147,7 @@ class Constraints:
             behind, close = self._pair(sink, read)
             whole = behind if whole is None or anew else self._compose(whole, behind)
             near = close if near is None else self._compose(near, close)
-            sink, anew = self.pdg[read.source], self.pdg.is_read_across_bounds(read)
+            sink, anew = self.pdg[read.source], self.pdg.crossed(read)
             if anew:
                 there = whole.at_some_length()
                 first, upto = crossed or (None, whole)
@@ -174,14 +174,15 @@ class Constraints:
         return [*edges, *(edge for edge, _ in self._orders())]
 
     def _decisions(self, op: Op) -> Iterator[Edge]:
-        """Yield dependences of a statement on the points that decide a dynamic bound.
+        """Yield dependences of a statement on the points that decide dynamic bounds.
 
         They cover the existence, reads and values of each point. The last deciding point suffices,
         because the points of a bound run in order: each exists only if the previous one did not end
         the dimension.
         """
-        dims, bound = self.pdg.dims, self.pdg.bound
-        if bound is None or dims.dynamic is None or not dims.is_bound_known(op.domain):
+        dims = self.pdg.dims
+        known = dims.known(op.domain)
+        if not known:
             return
         here = all_of(dims.range_condition(op.domain), op.where)
         asked = [Relation.from_condition(dims, op.domain, (), here)]
@@ -189,19 +190,20 @@ class Constraints:
         for e in exprs(self.pdg, op):
             if dims.mention(e.symbols):
                 asked.append(self._value(op, e, here))
-        told = union(r.decided_at() for r in asked)
-        assert told is not None
-        over = dims.dynamic.over or ()
-        own = Relation.from_condition(
-            dims, op.domain, over, all_of(*(eq(sym(primed_name(d)), sym(d)) for d in over))
-        )
-        pairs = own.pair_targets(told, bound.domain).lexmax().inverse()
-        if not pairs.is_empty():
-            yield Edge(statement_name(bound), statement_name(op), pairs)
+        for dim in known:
+            bound, over = self.pdg.ends[dim.name], dim.over or ()
+            told = union(r.decided_at(dim) for r in asked)
+            assert told is not None
+            own = Relation.from_condition(
+                dims, op.domain, over, all_of(*(eq(sym(primed_name(d)), sym(d)) for d in over))
+            )
+            pairs = own.pair_targets(told, bound.domain).lexmax().inverse()
+            if not pairs.is_empty():
+                yield Edge(statement_name(bound), statement_name(op), pairs)
 
     @cached_property
     def _exact_reads(self) -> dict[int, list[Relation]]:
-        """The exact reads of each statement at the actual length of a dynamic bound."""
+        """The exact reads of each statement at the actual values of dynamic bounds."""
         found: dict[int, list[Relation]] = {}
         for use in self.uses:
             found.setdefault(use.reader, []).append(use.exact)

@@ -136,9 +136,16 @@ class Dims:
         return tuple(dict.fromkeys(dim.bound for dim in self.all))
 
     @cached_property
-    def dynamic(self) -> Dim | None:
-        """The dimension with a dynamic bound, or None."""
-        return next((dim for dim in self.all if dim.over is not None), None)
+    def dynamic(self) -> tuple[Dim, ...]:
+        """The dimensions with dynamic bounds, each after those that its bound depends on."""
+        left = [dim for dim in self.all if dim.over is not None]
+        found: list[Dim] = []
+        while left:
+            names = {dim.name for dim in left}
+            outer = next((dim for dim in left if names.isdisjoint(dim.over or ())), left[0])
+            found.append(outer)
+            left.remove(outer)
+        return tuple(found)
 
     @cached_property
     def seeds(self) -> Dim | None:
@@ -180,30 +187,21 @@ class Dims:
         """The fixed bounds and their values."""
         return {dim.bound: dim.value for dim in self.all if dim.value is not None}
 
-    def is_bound_known(self, domain: Domain) -> bool:
-        """Return whether a point of `domain` determines the dynamic bound."""
-        return self.dynamic is not None and set(self.dynamic.over or ()) <= set(domain)
+    def known(self, domain: Domain) -> tuple[Dim, ...]:
+        """Return the dimensions whose dynamic bounds a point of `domain` determines."""
+        return tuple(dim for dim in self.dynamic if set(dim.over or ()) <= set(domain))
 
     def lengths(self, domain: Domain) -> tuple[str, ...]:
-        """Return the dynamic bound if a point of `domain` determines it.
+        """Return the dynamic bounds that a point of `domain` determines."""
+        return tuple(dim.bound for dim in self.known(domain))
 
-        The result is a tuple, empty otherwise.
-        """
-        return (
-            (self.dynamic.bound,)
-            if self.dynamic is not None and self.is_bound_known(domain)
-            else ()
-        )
-
-    def ends(self, domain: Domain) -> bool:
-        """Return whether a tensor over `domain` ends at a dynamic bound known at each point."""
-        return (
-            self.dynamic is not None and self.dynamic.name in domain and self.is_bound_known(domain)
-        )
+    def ending(self, domain: Domain) -> tuple[Dim, ...]:
+        """Return the dimensions at whose dynamic bounds a tensor over `domain` ends."""
+        return tuple(dim for dim in self.known(domain) if dim.name in domain)
 
     def mention(self, symbols: Iterable[str]) -> bool:
-        """Return whether the dynamic bound is among the symbols."""
-        return self.dynamic is not None and self.dynamic.bound in set(symbols)
+        """Return whether a dynamic bound is among the symbols."""
+        return not {dim.bound for dim in self.dynamic}.isdisjoint(symbols)
 
     def dims_of_symbols(self, symbols: Iterable[str]) -> Domain:
         """Return the dimensions that the symbols depend on, in order.
@@ -211,8 +209,9 @@ class Dims:
         A dynamic bound depends on the dimensions of its `over`.
         """
         wanted = set(symbols)
-        if self.dynamic is not None and self.dynamic.bound in wanted:
-            wanted |= set(self.dynamic.over or ())
+        for dim in self.dynamic:
+            if dim.bound in wanted:
+                wanted |= set(dim.over or ())
         return self.ordered(wanted)
 
     def ordered(self, names: Iterable[str]) -> Domain:

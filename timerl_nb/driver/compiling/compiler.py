@@ -195,7 +195,7 @@ class Compiler:
         watching = CompileObserver(show, observer.candidate)
         limit, ceiling = device_limit(options), options.isl_operations
         trials = self._trials_of(options)
-        passes_of = partial(pipeline, options, bounds, dynamic=self.pdg.bound is not None)
+        passes_of = partial(pipeline, options, bounds, dynamic=bool(self.pdg.ends))
 
         def compile_uncorrected() -> Front:
             found = self._search(options, bounds, observer).find_decision(least=least)

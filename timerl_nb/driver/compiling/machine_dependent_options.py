@@ -67,7 +67,7 @@ def planner(options: Options, *, swap: bool = True, beyond: int = 0) -> Planner:
         budget=None if limit is None else max(1, limit - beyond),
         swap=swap and options.swap == "auto",
         lowered=options.executor == "xla",
-        devices=options.devices,
+        devices=options.device_count,
     )
 
 
@@ -78,4 +78,4 @@ def check_devices(options: Options) -> None:
         OptionError: there are fewer devices than requested, or the engine is missing or unusable.
     """
     engine_of(options)
-    devices(options.devices)
+    devices(options.device_count)

@@ -91,7 +91,7 @@ def suggest_fit(
     """
 
     def bytes_per_device(nbytes: int) -> int:
-        return least_share(nbytes, options.devices)
+        return least_share(nbytes, options.device_count)
 
     def bytes_needed(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
         changed, actual = options.with_(**changes), {**bounds, **other}

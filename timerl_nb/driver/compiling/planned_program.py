@@ -59,7 +59,7 @@ class PlannedProgram:
         """Return the tiled loops; None without the option."""
         if options.tile is False:
             return None
-        key = options.tile, options.devices, options.fuse_iterations, machine_here()
+        key = options.tile, options.device_count, options.fuse_iterations, machine_here()
         return self._tiles.get(key, lambda: self._tile(options))
 
     def _tile(self, options: Options) -> Stage:
@@ -72,7 +72,7 @@ class PlannedProgram:
         return Stage("tile", tiles, time.perf_counter() - start, tiles.summary, made)
 
     def executable(self, options: Options, compiled: CompiledCalls | None) -> Stage:
-        how = options.executor, options.fuse_iterations, options.devices, device_limit(options)
+        how = options.executor, options.fuse_iterations, options.device_count, device_limit(options)
         engine = engine_of(options)
         tile: Any = self.tile(options)
         tiles = () if tile is None else tile.artifact.all

@@ -1,4 +1,4 @@
-"""Dynamic bounds without a user-defined ceiling: a run that reaches the assumed ceiling is repeated with a
+"""Dynamic bounds without a user-defined ceiling: a run that reaches an assumed ceiling is repeated with a
 larger one.
 """
 
@@ -15,10 +15,9 @@ from timerl_nb.compiler.symbolic.dimensions import Ceiling
 _LONGEST: Final = 1 << 17
 
 
-def find_assumed_ceiling(bounds: Mapping[str, int]) -> str | None:
-    """Return the dynamic bound with an assumed ceiling, if there is one."""
-    found = (n for n, b in bounds.items() if isinstance(b, Ceiling) and b.raised)
-    return next(found, None)
+def find_assumed_ceilings(bounds: Mapping[str, int]) -> list[str]:
+    """Return the dynamic bounds with assumed ceilings."""
+    return [n for n, b in bounds.items() if isinstance(b, Ceiling) and b.raised]
 
 
 def refuse_assumed_ceiling(bounds: Mapping[str, int], why: str) -> None:
@@ -31,8 +30,7 @@ def refuse_assumed_ceiling(bounds: Mapping[str, int], why: str) -> None:
     Raises:
         BoundsError: a ceiling is assumed.
     """
-    name = find_assumed_ceiling(bounds)
-    if name is not None:
+    for name in find_assumed_ceilings(bounds):
         raise ceiling_error(bounds, name, why)
 
 

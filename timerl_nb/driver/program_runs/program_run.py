@@ -27,6 +27,7 @@ from timerl_nb.execution.telemetry.program_live_frames import Telemetry, Watched
 from timerl_nb.execution.telemetry.progress_bar import saying, turns_bar
 from timerl_nb.runtime.interpreter.interpreter import Run
 from timerl_nb.runtime.jax_backend.arrays_and_devices import check_transfers
+from timerl_nb.runtime.jax_backend.process_group import is_leader
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 
@@ -82,7 +83,7 @@ def run_to_end(prepared: PreparedRun) -> Result:
 def _run_to_end(prepared: PreparedRun, kept: KeptRun) -> Result:
     compiled, request = prepared.compiled, prepared.request
     watched = _watch(prepared, kept)
-    turns, shown = watched.progress.turns, request.shows_progress
+    turns, shown = watched.progress.turns, request.shows_progress and is_leader()
     start = time.perf_counter()
     log = _make_log(prepared, watched, kept)
     run: RunProtocol | None = None

@@ -15,16 +15,19 @@ from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_digest import digest_by_names
 from timerl_nb.compiler.ir.host.host_functions import resources_of
+from timerl_nb.compiler.ir.operations import reached_from
 from timerl_nb.compiler.passes.generator_choice import generator_of, with_generator
 from timerl_nb.compiler.symbolic.index_expressions import Node
 from timerl_nb.execution.control.periodic_saving import Every, Saving
 from timerl_nb.execution.control.saved_state_conversion import Resuming
 from timerl_nb.runtime.executable import Executable
+from timerl_nb.runtime.jax_backend.process_group import is_leader
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.state.resumable_state import RunState, Saved
 from timerl_nb.runtime.state.run_folder import MANIFEST, Manifest, RunFolder
 
 _USUALLY: Final = "5min"
+_USUALLY_TURNS: Final = 100  # for several processes, the clocks of which differ
 
 
 def _new_name() -> str:
@@ -135,7 +138,7 @@ class Keeper:
             OptionError: the program has no iterations between which to save, or an argument is invalid.
             ExecutionError: the folder contains a run, or is not writable.
         """
-        often = Every.parse(_USUALLY if every is None else every)
+        often = self._interval(every)
         self.check_turns()
         folder = self._enter_empty_folder(checkpoint)
         manifest = Manifest(
@@ -162,9 +165,9 @@ class Keeper:
             OptionError: an argument is invalid.
             ExecutionError: the folder has no matching run of this program.
         """
-        source = RunFolder(_path("resume", resume))
+        source = RunFolder(_path("resume", resume), is_written=self._is_written)
         before = source.manifest()
-        often = Every.parse(before.every if every is None else every)
+        often = self._interval(every, before.every)
         elsewhere = checkpoint is not None and _path("checkpoint", checkpoint) != source.path
         if not elsewhere:
             self._held.enter(source)
@@ -191,6 +194,33 @@ class Keeper:
         saving = Saving(folder, replace(manifest, bounds=now), often, self._cuts)
         return KeptRun(manifest.seed, gone_on, saving, manifest.run)
 
+    @property
+    def _is_written(self) -> bool:
+        """Whether this process writes the files."""
+        return self._executable.processes == 1 or is_leader()
+
+    def _interval(self, every: Any, before: str | None = None) -> Every:
+        """Return the interval between two saved states.
+
+        Args:
+            every: the interval of the caller; None for a default.
+            before: the interval of the run that is resumed.
+
+        Raises:
+            OptionError: several processes run the program, and the interval is a time.
+        """
+        if self._executable.processes == 1:
+            return Every.parse((before or _USUALLY) if every is None else every)
+        often = Every.parse(before or _USUALLY_TURNS if every is None else every)
+        if often.turns is not None:
+            return often
+        if every is None:
+            return Every.parse(_USUALLY_TURNS)
+        raise OptionError(
+            f"every={every!r} is a time, and the clocks of {self._executable.processes} processes differ.",
+            hint="pass a number of iterations, such as every=100.",
+        )
+
     def _extendable(self, manifest: Manifest) -> Manifest:
         """Return the manifest of the state to continue from, an earlier one under other bounds."""
         bounds = {name: int(bound) for name, bound in self._bounds.items()}
@@ -199,7 +229,7 @@ class Keeper:
 
     def _enter_empty_folder(self, checkpoint: Any) -> RunFolder:
         """Lock a folder without a run."""
-        folder = RunFolder(_path("checkpoint", checkpoint))
+        folder = RunFolder(_path("checkpoint", checkpoint), is_written=self._is_written)
         self._held.enter(folder)
         if folder.is_empty:
             return folder
@@ -224,7 +254,7 @@ class Keeper:
                 f"{self._cuts.why_none}.",
                 hint="set fuse_iterations=20 for calls of 20 iterations, or "
                 'executor="interpret" for one iteration at a time.'
-                if self._executable.xla_program is not None
+                if self._executable.xla_program is not None and not self._cuts.ends_early
                 else "write a loop over an outer dimension, or save values with ctx.checkpoint.",
             )
 
@@ -269,7 +299,7 @@ class Keeper:
     def _why_no_other(self, names: list[str], manifest: Manifest) -> tuple[str, Origin | None]:
         """Return the reason, and the line, why a run cannot continue under other bounds; "" if it can.
 
-        The number of iterations may change if no value of the program depends on it.
+        The number of iterations may change if no value of the program depends on it. Values without readers do not count.
         """
         loops = self._executable.plan.clock.schedule.loops()
         dims = self._pdg.dims
@@ -282,9 +312,13 @@ class Keeper:
             return "it has finished, and no state before its last iteration was saved", None
         if self._bounds[name] <= manifest.turn:
             return f"it has done {format_count(manifest.turn, 'iteration')}", None
-        for op in self._pdg:
-            if op.kind != "output" and name in _symbols(
-                (op.where, op.inputs, op.outputs, op.attrs)
+        pdg = self._pdg
+        alive = reached_from([op.id for op in pdg.sinks], lambda k: pdg[k].sources)
+        for op in pdg:
+            if (
+                op.id in alive
+                and op.kind != "output"
+                and name in _symbols((op.where, op.inputs, op.outputs, op.attrs))
             ):
                 return f"{op.name} depends on {name}", op.origin
         return "", None

@@ -15,7 +15,7 @@ from timerl_nb.compiler.language.argument_checks import seed_of
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_runs.assumed_ceiling import (
     ceiling_error,
-    find_assumed_ceiling,
+    find_assumed_ceilings,
     refuse_assumed_ceiling,
 )
 from timerl_nb.driver.program_runs.host_effects import find_host_effect
@@ -23,6 +23,7 @@ from timerl_nb.driver.program_runs.main_memory_check import check_memory
 from timerl_nb.driver.program_runs.run_in_folder import HeldFolders, Keeper, KeptRun
 from timerl_nb.execution.logging.jsonl_csv_log import LogFolder
 from timerl_nb.execution.logging.run_logger import Logger, loggers_of
+from timerl_nb.runtime.jax_backend.process_group import is_leader
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,9 @@ def prepare_whole_run(compiled: Compilation, request: RunRequest) -> PreparedRun
     """
     supply = _check_arguments(compiled, request, copied=False)
     loggers = () if request.log is None else loggers_of(request.log, LogFolder)
-    ends = find_assumed_ceiling(compiled.bounds)
-    if ends is not None:
+    if compiled.executable.processes > 1 and not is_leader():
+        loggers = ()
+    for ends in find_assumed_ceilings(compiled.bounds):
         _refuse_repetition(compiled, ends, request, loggers)
     compiled = _check_memory(compiled, request)
     return PreparedRun(compiled, request, first_seed(compiled, request.seed), supply, loggers)
@@ -97,6 +99,7 @@ def prepare_watched_run(compiled: Compilation, request: RunRequest) -> PreparedR
         BoundsError: a ceiling is assumed.
         BudgetError, OptionError, ExecutionError: as for `prepare_whole_run`.
     """
+    _refuse_several_processes(compiled)
     supply = _check_arguments(compiled, request, copied=True)
     loggers = () if request.log is None else loggers_of(request.log, LogFolder)
     return _prepare_single_run(compiled, request, supply, loggers)
@@ -108,6 +111,7 @@ def prepare_unbounded_run(compiled: Compilation, request: RunRequest) -> Prepare
     Raises:
         BudgetError, OptionError: as for `prepare_whole_run`.
     """
+    _refuse_several_processes(compiled)
     return _prepare_single_run(compiled, request)
 
 
@@ -120,6 +124,16 @@ def _prepare_single_run(
     compiled = _check_memory(compiled, request)
     refuse_assumed_ceiling(compiled.bounds, "an observed run cannot be repeated")
     return PreparedRun(compiled, request, first_seed(compiled, request.seed), supply, loggers)
+
+
+def _refuse_several_processes(compiled: Compilation) -> None:
+    """Refuse runs that the caller controls, as one process cannot control the others."""
+    if compiled.executable.processes > 1:
+        raise OptionError(
+            "a program of several processes can only be executed as a whole.",
+            hint="call program.execute(...) in all processes, with checkpoint= and log= if required. Or compile "
+            "with devices=1.",
+        )
 
 
 def _check_memory(compiled: Compilation, request: RunRequest) -> Compilation:

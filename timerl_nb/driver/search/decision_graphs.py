@@ -55,7 +55,7 @@ class DecisionGraphs:
     @property
     def swaps(self) -> bool:
         """Whether values may be moved to the host, which requires a single device."""
-        return self._options.swap == "auto" and self._options.devices == 1
+        return self._options.swap == "auto" and self._options.device_count == 1
 
     @cached_property
     def unbudgeted_decision(self) -> Decision | None:
@@ -119,7 +119,7 @@ class DecisionGraphs:
         return pdg, passes
 
     def _passes(self, decision: Decision) -> Iterable[Pass]:
-        dynamic = self._pdg.bound is not None
+        dynamic = bool(self._pdg.ends)
         return pipeline(self._options, self._bounds, decision, dynamic=dynamic)
 
     def graph(self, decision: Decision) -> Pdg | None:

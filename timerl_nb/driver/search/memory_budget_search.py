@@ -290,7 +290,7 @@ class Search:
 
     def _bytes_per_device(self, nbytes: int) -> int:
         """Return the least share of one device."""
-        return least_share(nbytes, self._options.devices)
+        return least_share(nbytes, self._options.device_count)
 
     def _get_forecast(self, decision: Decision) -> Forecast | str:
         pdg = self._graphs.graph(decision)

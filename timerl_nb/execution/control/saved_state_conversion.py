@@ -57,9 +57,10 @@ class Resuming:
                 values = {self._tensors[name]: held for name, held in saved.values.items()}
                 turn = manifest.turn if cut is None else self._cuts.turns(cut)
                 assert turn is not None
-                return RunState(
-                    manifest.seed, turn, cut, values, saved.lengths, tuple(saved.resources)
-                )
+                names = [d.bound for d in self._cuts.plan.pdg.dims.dynamic]
+                found = ((name, saved.lengths.get(name, saved.lengths.get(""))) for name in names)
+                lengths = {name: held for name, held in found if held is not None}
+                return RunState(manifest.seed, turn, cut, values, lengths, tuple(saved.resources))
             first = first or differs
         what = first or "it was saved inside a loop that this program does not run turn by turn"
         raise ExecutionError(
@@ -89,7 +90,7 @@ class Resuming:
         """Describe the first difference between the live and the saved values; "" if there is none."""
         plan, saved = self._cuts.plan, self._saved.values
         live = {plan.names[tensor]: points for tensor, points in self._cuts.live(cut).items()}
-        ends = plan.pdg.dims.dynamic is not None  # with a dynamic bound, some points may not exist
+        ends = bool(plan.pdg.dims.dynamic)  # with a dynamic bound, some points may not exist
         for name, points in live.items():
             if name not in saved:
                 if not ends:

@@ -44,7 +44,8 @@ class Logger(Protocol):
     - `turn`: the iteration after which the row was written; `seconds` since the start of the run; and
       `turns_per_second`. Rows from before a run was resumed lack these three.
 
-    Rows arrive in order, each of them once.
+    Rows arrive in order, each of them once. Fast iterations share one call, unless the logger has an attribute
+    `apart`, a number of iterations: then it receives its rows at the end of every such interval.
 
     Example:
         >>> class Printer:
@@ -139,6 +140,8 @@ class RunLog:
         self._check_names()
         self._live = self._in_turns()
         self._waiting = list(loggers)
+        # the shortest interval of iterations after which a logger needs its rows; 0 for none
+        self._apart = min((n for one in loggers if (n := getattr(one, "apart", 0))), default=0)
         self._told: list[_Told] = []
         self._run: RunProtocol | None = None
         self._turn = self._known = 0
@@ -227,8 +230,9 @@ class RunLog:
     def on_turn(self, count: int = 1) -> None:
         """Count completed iterations, and write rows if a write is due."""
         self._turn += count
-        begun = time.perf_counter()
-        if begun >= self._free and self._told:
+        begun, apart = time.perf_counter(), self._apart
+        is_due = apart and self._turn // apart > (self._turn - count) // apart
+        if self._told and (is_due or begun >= self._free):
             self._write_live()
             now = time.perf_counter()
             rest = _REST * (now - begun)

@@ -155,7 +155,7 @@ class Watched:
         that use a host resource.
         """
         outer, dims = self.progress.outer, self.pdg.dims
-        if outer is None or dims.dynamic is not None:
+        if outer is None or dims.dynamic:
             return None
         counts: list[int] = []
         for op in self.pdg:

@@ -29,7 +29,7 @@ class InProgram:
 
     Args:
         capacity, fields, options: as in `trl.Replay`, without `seed`.
-        least: the number of rows required for sampling. With fewer rows `sample` returns zeros with weights
+        min_size_to_sample: the number of rows required for sampling. With fewer rows `sample` returns zeros with weights
             of 0.
 
     Raises:
@@ -49,7 +49,7 @@ class InProgram:
         capacity: int,
         fields: Mapping[str, tuple[tuple[int, ...], Any]],
         *,
-        least: int = 1,
+        min_size_to_sample: int = 1,
         **options: Any,
     ) -> None:
         if "seed" in options:
@@ -64,7 +64,7 @@ class InProgram:
             )
         like = Replay(1, fields, **options)  # reports errors in the arguments before the run
         self._fields, self._given = like.fields, list(fields_of(fields))
-        self._least = integer("least", least, least=1)
+        self._min_size = integer("min_size_to_sample", min_size_to_sample, least=1)
 
         def make(_: Mapping[str, int], seed: int) -> _RunBuffer:
             return _RunBuffer(Replay(capacity, fields, seed=seed, **options))
@@ -97,7 +97,7 @@ class InProgram:
     def sample(self, count: int, beta: Beta = 0.4, *, domain: Sequence[Any] = ()) -> Sample:
         """Draw rows at every point of some dimensions.
 
-        Weights are 0 while the buffer has fewer than `least` rows.
+        Weights are 0 while the buffer has fewer than `min_size_to_sample` rows.
 
         Args:
             count, beta: as in `trl.Replay.sample`.
@@ -107,10 +107,10 @@ class InProgram:
             A sample of recurrent tensors. `index` is i32, `probability` f32, and `ticket` u32[count, 2].
         """
         many, by = integer("the number of entries", count, least=1), check_beta(beta)
-        fields, least = self._fields, self._least
+        fields, min_size = self._fields, self._min_size
 
         def sample(held: _RunBuffer, at: object) -> tuple[Array, ...]:
-            if len(held.buffer) < least:
+            if len(held.buffer) < min_size:
                 rows = [np.zeros((many, *f.shape), f.dtype) for f in fields.values()]
                 nothing = np.zeros(many, np.float32)
                 words = _words(np.full(many, _NONE, np.uint64))

@@ -206,6 +206,11 @@ class Replay:
         return self._rows.fields
 
     @property
+    def n_step_gamma(self) -> float | None:
+        """The discount factor of n-step returns; None for a buffer without them."""
+        return self._steps.gamma if isinstance(self._steps, Steps) else None
+
+    @property
     def nbytes(self) -> int:
         """The size of a full buffer's rows in bytes."""
         return self._rows.nbytes
@@ -809,7 +814,7 @@ class Replay:
             "eps": None if priority is None else priority.eps,
             "weights": "batch" if self._by_batch else "buffer",
             "n_step": steps.count if isinstance(steps, Steps) else 1,
-            "gamma": steps.gamma if isinstance(steps, Steps) else None,
+            "gamma": self.n_step_gamma,
             **{n: identity(x) for n, x in more.items()},
         }
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
-from math import inf, isfinite, prod
+from functools import partial
+from math import inf, prod
 from typing import Any, Literal
 
 import jax
@@ -17,39 +17,40 @@ import jax.numpy as jnp
 import numpy as np
 
 from timerl_nb.base.errors import EnvError
-from timerl_nb.collecting.collection_task import resolve_environment, spaces
 from timerl_nb.compiler.language.argument_checks import number, numbers, widths
-from timerl_nb.env.spaces import Box
+from timerl_nb.env.spaces import Box, half_and_middle, is_bounded
+from timerl_nb.replay.training.algorithm_environment import WithEnvironment
 from timerl_nb.replay.training.dense_networks import (
     adam_step,
     apply_network,
-    approach,
     check_activation,
     draw_network,
     select,
+    soft_update,
     zeros_of,
 )
 
 
-@dataclass(frozen=True)
-class ActorCritic:
+@dataclass(frozen=True, eq=False)
+class ActorCritic(WithEnvironment):
     """Actor, critics and target critics; subclasses define the policy, the target value and the actor's loss."""
 
     env: Any = "Pendulum-v1"
     hidden: tuple[int, ...] = (64, 64)
     lr: tuple[float, ...] = (1e-3, 1e-3)
     gamma: float = 0.99
-    share: float = 0.005
+    tau: float = 0.005
     activation: Literal["relu", "tanh"] = "relu"
 
     def __post_init__(self) -> None:
         widths("hidden", self.hidden)
         numbers("lr", self.lr, *[(0, inf)] * len(type(self).lr))
         number("gamma", self.gamma, least=0, most=1)
-        number("share", self.share, least=0, most=1)
+        number("tau", self.tau, least=0, most=1)
         check_activation(self.activation)
+        self._keep_as_tuples("hidden", "lr")
         box = self._spaces[1]
-        if not (isinstance(box, Box) and isfinite(box.low) and isfinite(box.high)):
+        if not (isinstance(box, Box) and is_bounded(box)):
             raise EnvError(
                 f"{type(self).__name__} needs actions between two bounds, but {self.env!r} has the action space {box}.",
                 hint="choose an environment with a bounded Box of actions, or trl.replay.Dqn for discrete actions.",
@@ -89,12 +90,6 @@ class ActorCritic:
         """Return the actor's loss for one observation, and the log-density of its action (0 without one)."""
 
     # --- the interface `Algorithm` ---------------------------------------------------------------
-
-    @cached_property
-    def _spaces(self) -> tuple[Any, Any]:
-        """The spaces of observations and actions."""
-        _, sim, vector = resolve_environment(self.env)
-        return spaces(sim, vector)
 
     @property
     def _actions(self) -> int:
@@ -208,8 +203,8 @@ class ActorCritic:
             after = adam_step(before[0], one, *before[1:], jnp.maximum(number, 1), rates[name])
             weights, made["mean"][name], made["square"][name] = select(is_due, after, before)
             made[name] = weights
-        share = jnp.where(self._is_actor_due(t), self.share, 0.0)
-        made["target"] = approach(state["target"], {n: made[n] for n in state["target"]}, share)
+        tau = jnp.where(self._is_actor_due(t), self.tau, 0.0)
+        made["target"] = soft_update(state["target"], {n: made[n] for n in state["target"]}, tau)
         return made
 
     # --- networks --------------------------------------------------------------------------------
@@ -235,14 +230,13 @@ class ActorCritic:
     def _in_box(self, action: Any) -> Any:
         """Convert an action from -1 to 1 to the bounds of the box."""
         box = self._spaces[1]
-        half, middle = (box.high - box.low) / 2, (box.high + box.low) / 2
+        half, middle = map(jnp.ravel, half_and_middle(box))
         return (action * half + middle).reshape(box.shape).astype(jnp.float32)
 
     def _from_box(self, action: Any) -> Any:
         """Convert an action in the bounds of the box to -1 to 1, [actions]."""
-        box = self._spaces[1]
-        half, middle = (box.high - box.low) / 2, (box.high + box.low) / 2
-        return (jnp.ravel(action) - middle) / half
+        half, middle = map(jnp.ravel, half_and_middle(self._spaces[1]))
+        return (jnp.ravel(action) - middle) / jnp.where(half == 0, 1.0, half)
 
 
 def _flat(obs: Any) -> Any:

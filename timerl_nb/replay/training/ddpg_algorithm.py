@@ -13,7 +13,7 @@ from timerl_nb.compiler.language.argument_checks import integer, number, numbers
 from timerl_nb.replay.training.actor_critic_learning import ActorCritic
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Deterministic(ActorCritic):
     """Deterministic actor with Gaussian exploration noise."""
 
@@ -46,7 +46,7 @@ class _Deterministic(ActorCritic):
         return -self._values(state["critics"], obs, action)[0], jnp.zeros((), jnp.float32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ddpg(_Deterministic):
     """Deep deterministic policy gradients with fully connected networks and Adam.
 
@@ -59,7 +59,7 @@ class Ddpg(_Deterministic):
         hidden: the widths of the hidden layers of actor and critic.
         lr: Adam's learning rates of actor and critic.
         gamma: the discount factor per step.
-        share: the fraction by which the target networks approach the networks per learning step.
+        tau: the fraction by which the target networks approach the networks per learning step.
         activation: the activation function of the hidden layers, "relu" or "tanh".
         noise: the standard deviation of the exploration noise, in halves of the box.
 
@@ -77,7 +77,7 @@ class Ddpg(_Deterministic):
         return 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Td3(_Deterministic):
     """Twin delayed DDPG: the smaller value of two critics, noise in the target, a delayed actor.
 
@@ -90,7 +90,7 @@ class Td3(_Deterministic):
         hidden: the widths of the hidden layers of actor and critics.
         lr: Adam's learning rates of actor and critics.
         gamma: the discount factor per step.
-        share: the fraction by which the target networks approach the networks, at each step of the actor.
+        tau: the fraction by which the target networks approach the networks, at each step of the actor.
         activation: the activation function of the hidden layers, "relu" or "tanh".
         noise: the standard deviation of the exploration noise, in halves of the box.
         target_noise: the standard deviation of the noise of the target's actions, and its greatest size.
@@ -113,6 +113,7 @@ class Td3(_Deterministic):
         super().__post_init__()
         numbers("target_noise", self.target_noise, (0, inf), (0, inf))
         integer("delay", self.delay, least=1)
+        self._keep_as_tuples("target_noise")
 
     @property
     def _smoothing(self) -> tuple[float, float]:

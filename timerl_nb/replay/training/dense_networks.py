@@ -75,6 +75,6 @@ def select(condition: Any, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y), new, old)
 
 
-def approach(target: Any, weights: Any, share: Any) -> Any:
+def soft_update(target: Any, weights: Any, tau: Any) -> Any:
     """Return target weights moved by a fraction of the distance to the weights."""
-    return jax.tree.map(lambda y, x: y + share * (x - y), target, weights)
+    return jax.tree.map(lambda y, x: y + tau * (x - y), target, weights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from math import inf, prod
 from typing import Any, Literal
 
@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from timerl_nb.base.errors import EnvError
-from timerl_nb.collecting.collection_task import resolve_environment, spaces
-from timerl_nb.compiler.language.argument_checks import number, numbers
+from timerl_nb.compiler.language.argument_checks import number, numbers, widths
 from timerl_nb.env.spaces import Discrete
+from timerl_nb.replay.training.algorithm_environment import WithEnvironment
 from timerl_nb.replay.training.dense_networks import (
     adam_step,
     apply_network,
@@ -26,8 +26,8 @@ from timerl_nb.replay.training.dense_networks import (
 )
 
 
-@dataclass(frozen=True)
-class Dqn:
+@dataclass(frozen=True, eq=False)
+class Dqn(WithEnvironment):
     """DQN with a fully connected network, the Huber loss and Adam.
 
     Source: Mnih et al. 2015.
@@ -64,20 +64,16 @@ class Dqn:
     activation: Literal["relu", "tanh"] = "relu"
 
     def __post_init__(self) -> None:
+        widths("hidden", self.hidden)
         number("gamma", self.gamma, least=0, most=1)
         numbers("epsilon", self.epsilon, (0, 1), (0, 1), (1, inf))
         check_activation(self.activation)
+        self._keep_as_tuples("hidden", "epsilon")
         if not isinstance(self._spaces[1], Discrete):
             raise EnvError(
                 f"DQN needs discrete actions, but {self.env!r} has the action space {self._spaces[1]}.",
                 hint="choose an environment with a Discrete action space, or another algorithm.",
             )
-
-    @cached_property
-    def _spaces(self) -> tuple[Any, Any]:
-        """The spaces of observations and actions."""
-        _, sim, vector = resolve_environment(self.env)
-        return spaces(sim, vector)
 
     @property
     def fields(self) -> Mapping[str, tuple[tuple[int, ...], Any]]:

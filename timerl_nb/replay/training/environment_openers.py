@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from timerl_nb.base.lru_cache import Lru
-from timerl_nb.collecting.collection_task import resolve_environment
+from timerl_nb.collecting.collection_task import Registration, resolve_environment
 from timerl_nb.collecting.collector import Collector, collect
 from timerl_nb.env.envpool import PoolEnvironment
 from timerl_nb.env.gymnasium import GymEnvironment
@@ -23,7 +23,7 @@ def opener(
     """Return a function that creates environments from a seed. Calls for equal algorithms share compiled code."""
     wanted = (algorithm, envs, steps, how)
     if isinstance(algorithm, Hashable):
-        return _OPENERS.get(wanted, lambda: _opener(*wanted))
+        return _OPENERS.get((*wanted, Registration(algorithm.env)), lambda: _opener(*wanted))
     return _opener(*wanted)
 
 

@@ -14,7 +14,7 @@ from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.replay.training.actor_critic_learning import ActorCritic
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sac(ActorCritic):
     """Soft actor-critic: two critics, a normal distribution mapped by tanh, and a learnt temperature.
 
@@ -27,7 +27,7 @@ class Sac(ActorCritic):
         hidden: the widths of the hidden layers of actor and critics.
         lr: Adam's learning rates of actor, critics and temperature.
         gamma: the discount factor per step.
-        share: the fraction by which the target critics approach the critics per learning step.
+        tau: the fraction by which the target critics approach the critics per learning step.
         activation: the activation function of the hidden layers, "relu" or "tanh".
         target_entropy: the entropy of actions, in halves of the box, to which the temperature adapts; None
             for minus the number of their elements.

@@ -18,6 +18,8 @@ from timerl_nb.runtime.state.run_folder import RunFolder
 _FORMAT = "timerl-nb training 2"
 _FIRST = "timerl-nb training 1"  # earlier format; identifies the algorithm by its repr
 _FILE = "training.safetensors"
+# arguments by their names in older folders
+_RENAMED = {"least": "learning_starts", "algorithm.share": "algorithm.tau"}
 
 
 def _named(algorithm: Any) -> dict[str, str]:
@@ -78,13 +80,15 @@ class KeptTraining(RunFolder):
         about = json.loads(said["about"])
         known = self._asked if said["format"] == _FORMAT else self._asked_first
         asked = json.loads(json.dumps(known))
-        others = [n for n in asked | about["asked"] if asked.get(n) != about["asked"].get(n)]
+        saved = {_RENAMED.get(n, n): x for n, x in about["asked"].items()}
+        if isinstance(text := saved.get("algorithm"), str):  # a repr in the first format
+            saved["algorithm"] = text.replace(", share=", ", tau=")
+        others = [n for n in asked | saved if asked.get(n) != saved.get(n)]
         if others:
             raise ExecutionError(
                 f"{self.path} contains a training run with other arguments.",
                 evidence=[
-                    f"{n}: {about['asked'].get(n)!r} in the folder, {asked.get(n)!r} here"
-                    for n in others
+                    f"{n}: {saved.get(n)!r} in the folder, {asked.get(n)!r} here" for n in others
                 ],
                 hint="choose another folder for this run, or pass the saved arguments.",
             )

@@ -54,7 +54,7 @@ class TrainingRequest:
     beta: Beta
     chunks: int
     blocks: int
-    least: int
+    learning_starts: int
     stage: int
     consult: int
     seed: int
@@ -213,7 +213,7 @@ class TrainingCourse(Course):
     @property
     def _can_insert(self) -> bool:
         """Whether the buffer's limiter allows an insertion. Both actions never wait for each other."""
-        return len(self._buffer) < self._asked.least or self._buffer.can_insert
+        return len(self._buffer) < self._asked.learning_starts or self._buffer.can_insert
 
     @property
     def _has_room(self) -> bool:
@@ -222,7 +222,7 @@ class TrainingCourse(Course):
 
     def _begin_step(self) -> tuple[Ticket | None, LearningStep | None]:
         asked = self._asked
-        if len(self._buffer) < asked.least or not self._buffer.can_sample:
+        if len(self._buffer) < asked.learning_starts or not self._buffer.can_sample:
             return None, None
         drawn = self._buffer.sample_in_parts(asked.batch, asked.beta, chunks=asked.chunks)
         step = self._learner.start(self.learnt, self.allocation)

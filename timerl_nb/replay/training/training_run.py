@@ -24,7 +24,7 @@ from timerl_nb.replay.distributed.ray_training import (
 from timerl_nb.replay.prioritization.priorities import Proportional
 from timerl_nb.replay.storage.rate_limits import Beta, check_beta
 from timerl_nb.replay.storage.replay_buffer import Replay
-from timerl_nb.replay.storage.ring_rows import Field, fields_of
+from timerl_nb.replay.storage.ring_rows import fields_of
 from timerl_nb.replay.training.algorithm import Algorithm, check_algorithm
 from timerl_nb.replay.training.environment_group import Death, Group
 from timerl_nb.replay.training.environment_openers import opener
@@ -52,7 +52,7 @@ class Training(Running):
     turn. `parameters` has the final weights of the actors.
 
     Example:
-        >>> run = trl.replay.train(trl.replay.Dqn(), turns=3, least=8, batch=8, envs=2)
+        >>> run = trl.replay.train(trl.replay.Dqn(), turns=3, learning_starts=8, batch=8, envs=2)
         >>> result = run.result()
         >>> run.experience > 0
         True
@@ -122,7 +122,7 @@ def train(
     envs: int = 8,
     steps: int = 8,
     blocks: int = 1,
-    least: int = 1000,
+    learning_starts: int = 1000,
     stage: int = 1,
     allocation: Allocation | None = None,
     policy: Policy | None = None,
@@ -146,7 +146,7 @@ def train(
             reproducible results: every turn waits for its blocks, computed with the weights of the previous
             turn, so results are bitwise equal for any number of threads.
         turns: the number of turns; None to train until `stop`. A turn is a learning step, once the buffer has
-            `least` rows.
+            `learning_starts` rows.
         buffer: by default 100,000 rows of the algorithm's fields with proportional priorities. With a
             `limiter`, a turn draws no batch, or takes no blocks, while the limiter forbids it.
         batch, beta: as in `Replay.sample`.
@@ -156,7 +156,7 @@ def train(
         envs, steps: the size of a block: the number of environments of a group, and the steps of each.
         blocks: the number of blocks per turn. In mode "free" the maximum, which limits the lead of acting
             over learning.
-        least: the number of rows in the buffer before learning starts.
+        learning_starts: the number of rows in the buffer before learning starts.
         stage: the number of rows per insertion.
         allocation: the initial allocation of threads, instead of `actors`; trainers take a part of each
             batch.
@@ -189,7 +189,7 @@ def train(
         MissingPartError: Ray is not installed, or too old.
 
     Example:
-        >>> run = trl.replay.train(trl.replay.Dqn(), turns=5, least=8, batch=8, envs=2)
+        >>> run = trl.replay.train(trl.replay.Dqn(), turns=5, learning_starts=8, batch=8, envs=2)
         >>> result = run.result()
         >>> "loss" in result
         True
@@ -236,14 +236,14 @@ def train(
         )
     else:
         held = expect_type(buffer, Replay, "a replay buffer", "trl.Replay(…), or None.")
-        _check_rows(held, fields_of(algorithm.fields))
-    first = integer("least", least, least=1)
+        _check_rows(held, algorithm)
+    first = integer("learning_starts", learning_starts, least=1)
     if held.limiter is not None:
         first = max(first, held.limiter.min_size_to_sample)
     if first > held.capacity:
         raise OptionError(
-            f"the buffer's capacity of {held.capacity:,} rows is below least={first:,}, so learning never starts.",
-            hint="choose a larger buffer, or a smaller least=.",
+            f"the buffer's capacity of {held.capacity:,} rows is below learning_starts={first:,}, so learning never starts.",
+            hint="choose a larger buffer, or a smaller learning_starts=.",
         )
     wanted = TrainingRequest(
         turns=None if turns is None else integer("turns", turns, least=1),
@@ -252,7 +252,7 @@ def train(
         beta=check_beta(beta),
         chunks=min(integer("chunks", chunks, least=1), size),
         blocks=each,
-        least=first,
+        learning_starts=first,
         stage=integer("stage", stage, least=1),
         consult=integer("consult", consult, least=1),
         seed=seed_of(seed),
@@ -310,15 +310,20 @@ def train(
         raise
 
 
-def _check_rows(buffer: Replay, wanted: Mapping[str, Field]) -> None:
-    """Check that a buffer has the fields of an algorithm.
+def _check_rows(buffer: Replay, algorithm: Algorithm) -> None:
+    """Check that a buffer has the fields of an algorithm, and its discount factor in n-step returns.
 
     Raises:
-        OptionError: a field is missing or differs.
+        OptionError: a field is missing or differs, or the discount factor differs.
     """
+    if buffer.n_step_gamma not in (None, algorithm.gamma):
+        raise OptionError(
+            f"the buffer discounts n-step returns by {buffer.n_step_gamma:g}, but the algorithm by {algorithm.gamma:g}.",
+            hint="create the buffer by trl.Replay(…, gamma=algorithm.gamma).",
+        )
     found = [
         f"{name} is {buffer.fields.get(name, 'missing')}, the algorithm needs {one}"
-        for name, one in wanted.items()
+        for name, one in fields_of(algorithm.fields).items()
         if buffer.fields.get(name) != one
     ]
     if found:

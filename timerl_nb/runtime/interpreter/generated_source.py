@@ -78,9 +78,7 @@ class Source:
         self.record = record
         self._fresh = count()
         # merges with conditions on a dynamic bound, read at points with another bound
-        crossed = {
-            read.source for op in pdg for read in op.inputs if pdg.is_read_across_bounds(read)
-        }
+        crossed = {read.source for op in pdg for read in op.inputs if pdg.crossed(read)}
         self._crossed = crossed & merges_by_length(pdg.dims, pdg.ops)
 
     def text(self) -> str:
@@ -160,17 +158,14 @@ class Source:
         return f"def {self._merge_name(merge.id)}({_params(merge.domain)}):\n    return {value}"
 
     def _existence_tests(self, read: Read) -> list[str]:
-        """Return the conditions for the existence of a point, if a dynamic bound may end before it."""
-        domain, dim = self.pdg.output(read).domain, self.pdg.dims.dynamic
-        if (
-            dim is None
-            or not self.pdg.dims.ends(domain)
-            or not self.pdg.is_read_across_bounds(read)
-        ):
-            return []
+        """Return the conditions for the existence of a point, if dynamic bounds may end before it."""
+        domain = self.pdg.output(read).domain
         at = {d: e for d, e in zip(domain, read.index, strict=True) if isinstance(e, Lin)}
-        length = self._length([at[d] for d in self._dynamic_dims])
-        return [f"{python_source(at[dim.name])} < {length}"]
+        return [
+            f"{python_source(at[dim.name])} < {self._length(dim.bound, [at[d] for d in dim.over or ()])}"
+            for dim in self.pdg.crossed(read)
+            if dim.name in domain
+        ]
 
     def _points(self, read: Read, fill: str, upto: Callable[[Lin], int] | None = None) -> str:
         """Return an expression for the list of a slice's points, in row-major order.
@@ -384,34 +379,35 @@ class Source:
             [
                 *self._head_lines(op),
                 f"    if {self._value(op.inputs[0])}:",
-                f"        rt_lengths[{key}] = {variable(attrs.dim)} + 1",
+                f"        rt_lengths[{self.pdg.dims[attrs.dim].bound!r}][{key}] = {variable(attrs.dim)} + 1",
                 "    rt.trace(rt.ledger.live)",
             ]
         )
 
     def _with_length(self, text: str, domain: Sequence[str]) -> str:
-        """Define the dynamic bound in a function as its value at the function's point."""
-        for name in self.pdg.dims.lengths(tuple(domain)):
+        """Define the dynamic bounds in a function as their values at the function's point."""
+        for dim in self.pdg.dims.known(tuple(domain)):
+            name = variable(dim.bound)
             head, rest = text.split("\n", 1)
-            if re.search(rf"\b{variable(name)}\b", rest):
-                at = tuple(map(sym, self._dynamic_dims))
-                text = f"{head}\n    {variable(name)} = {self._length(at)}\n{rest}"
+            if re.search(rf"\b{name}\b", rest):
+                at = tuple(map(sym, dim.over or ()))
+                text = f"{head}\n    {name} = {self._length(dim.bound, at)}\n{rest}"
         return text
 
-    @property
-    def _dynamic_dims(self) -> Sequence[str]:
-        dim = self.pdg.dims.dynamic
-        return dim.over or () if dim is not None else ()
-
-    def _length(self, at: Sequence[Lin] | None) -> str:
-        """Return an expression for the dynamic bound at a point; its ceiling until it is known."""
+    def _length(self, name: str, at: Sequence[Lin] | None) -> str:
+        """Return an expression for a dynamic bound at a point; its ceiling until it is known."""
         if at is None:
-            return "rt.longest()"
-        return f"rt_lengths.get(({''.join(f'{python_source(e)}, ' for e in at)}), rt_most)"
+            return f"rt.longest({name!r})"
+        point = "".join(f"{python_source(e)}, " for e in at)
+        return f"rt_lengths[{name!r}].get(({point}), rt_most[{name!r}])"
+
+    def _guard_lengths(self, guard: Guard) -> dict[str, str]:
+        """Return expressions for the dynamic bounds of a guard."""
+        return {name: self._length(name, at) for name, at in guard.lengths}
 
     def _guard_text(self, guard: Guard) -> str:
         """Return the condition of a guard as Python code."""
-        return python_source(guard.cond, {guard.name: self._length(guard.at)})
+        return python_source(guard.cond, self._guard_lengths(guard))
 
     def _lengths(self, read: Read) -> str:
         lengths = [python_source(e.length) for e in read.index if isinstance(e, Slice)]
@@ -492,7 +488,7 @@ class Source:
             producer = self.pdg[tensor[0]]
             reduced = producer.outputs[tensor[1]].reduce is not None
             # under a dynamic bound, the value may never have been computed
-            reduced = reduced or self.pdg.dims.ends(producer.domain)
+            reduced = reduced or bool(self.pdg.dims.ending(producer.domain))
             if self.record:
                 gone = f"{at!r}, {store.name!a}, {_tuple(life.domain)}"
                 if store.traits.has_rows:
@@ -535,8 +531,9 @@ class Source:
         elif isinstance(node, Loop):
             first, end = python_source(node.first), python_source(node.last + 1)
             if node.turns is not None and node.late:
-                length = {_LENGTH: self._length(node.turns.at)}
-                first = f"max({first}, {python_source(node.begins - sym(_LENGTH), length)})"
+                (length,) = self._guard_lengths(node.turns).values()
+                begins = python_source(node.begins - sym(_LENGTH), {_LENGTH: length})
+                first = f"max({first}, {begins})"
             counter = variable(node.counter)
             lines.append(f"{pad}for {counter} in range({first}, {end}, {node.step}):")
             if node.turns is not None and not node.late:
@@ -564,8 +561,7 @@ class Source:
                     counter = invent_symbol(f"x{next(self._fresh)}")
                     lo, hi = python_source(entry.lo), python_source(entry.hi)
                     if node.guard is not None:
-                        length = {node.guard.name: self._length(node.guard.at)}
-                        hi = python_source(entry.hi, length)
+                        hi = python_source(entry.hi, self._guard_lengths(node.guard))
                     lines.append(f"{inner}for {variable(counter)} in range({lo}, {hi}):")
                     inner += "    "
                     index.append(sym(counter))

@@ -28,7 +28,7 @@ from timerl_nb.runtime.interpreter.store_names import store_name
 from timerl_nb.runtime.interpreter.swap_transfers import Copy, SwapStore, Transfers
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.nan_search import add_nan_check
-from timerl_nb.runtime.output_assembly import Returned
+from timerl_nb.runtime.output_assembly import Returned, no_lengths
 from timerl_nb.runtime.run_protocol import changed_already, find_cut, run_ended_error
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.iteration_counter import TurnCounter
@@ -90,7 +90,7 @@ class Run:
             else {}
             for tensor, store in plan.stores.items()
         }
-        self._lengths: dict[tuple[int, ...], int] = {}  # known values of the dynamic bound
+        self._lengths = no_lengths(executable.pdg)  # known values of the dynamic bounds
         self._progress = progress
         self._support = RuntimeCalls(
             executable.pdg,
@@ -131,9 +131,8 @@ class Run:
         space |= {variable(bound): value for bound, value in bounds.items()}
         engine = self.executable.engine
         bind = engine.move_to_device if self.executable.plan.swaps.all else (lambda x: x)
-        dim = self.executable.pdg.dims.dynamic
-        if dim is not None:
-            space |= {"rt_lengths": self._lengths, "rt_most": bounds[dim.bound]}
+        if self._lengths:
+            space |= {"rt_lengths": self._lengths, "rt_most": bounds}
         for tensor, store in self._stores.items():
             space[store_name(tensor)] = store
         for op_id, kernel in self.executable.kernels.items():
@@ -312,14 +311,10 @@ class Run:
     def live_values(self, turn: int) -> dict[Tensor, Held]:
         """Return copies of the live values between two iterations, with their points."""
         cuts = self.executable.cuts(recorded=True)
-        return self._held_values(cuts.live(find_cut(cuts, turn)), self._dynamic_lengths())
-
-    def _dynamic_lengths(self) -> Array | None:
-        dim = self.executable.pdg.dims.dynamic
-        return None if dim is None else self.lengths()[dim.bound]
+        return self._held_values(cuts.live(find_cut(cuts, turn)), self.lengths())
 
     def _held_values(
-        self, live: Mapping[Tensor, Array], lengths: Array | None
+        self, live: Mapping[Tensor, Array], lengths: Mapping[str, Array]
     ) -> dict[Tensor, Held]:
         made = self.executable.cuts(recorded=True).existing_points
         return {
@@ -329,7 +324,7 @@ class Run:
 
     def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState:
         """Return the state between two iterations, restricted to the points `live` of each tensor."""
-        lengths = self._dynamic_lengths()
+        lengths = self.lengths()
         values = self._held_values(live, lengths)
         saved = self.host.save(resources_of(self.executable.pdg))
         return RunState(self._seed, turn, cut, values, lengths, saved)
@@ -378,8 +373,8 @@ class Run:
         away = self.executable.cuts(recorded=True).swapped_out
         for tensor, (points, values) in state.values.items():
             self._restore_values(tensor, points, values, away(state.cut, tensor, points))
-        if state.lengths is not None:
-            self._lengths |= dict(np.ndenumerate(state.lengths))
+        for name, lengths in state.lengths.items():
+            self._lengths[name] |= dict(np.ndenumerate(lengths))
         self.host.load(resources_of(self.executable.pdg), state.resources)
         code = self.executable.compile_remaining(state.cut, record=self._followed)
         self._space = self._namespace(code)
@@ -455,7 +450,7 @@ class Run:
         return self.returned.coordinates
 
     def lengths(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the values of the dynamic bound, by its name, stacked over the dimensions it varies over."""
+        """Return the values of dynamic bounds by name, each stacked over the dimensions it varies over."""
         return self.returned.lengths()
 
     @property

@@ -55,7 +55,7 @@ class RuntimeCalls:
         self.offload, self.fetch = transfers.offload, transfers.come_back
         self.settle = transfers.drop_due
         self.progress: Callable[[], object] = progress or (lambda: None)
-        self.longest: Callable[[], int] = int
+        self.longest: Callable[[str], int] = int
         self._recorder = recorder
         self._step = -1
         self._at: tuple[str, tuple[int, ...]] = ("", ())  # name and point of the last launch

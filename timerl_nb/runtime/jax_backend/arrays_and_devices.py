@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
+from jax.sharding import NamedSharding, PartitionSpec
 
 from timerl_nb.base.array_conversion import Array, convert_array
 from timerl_nb.base.errors import ExecutionError
@@ -95,13 +96,29 @@ def device() -> Any:
 
 
 def list_peer_devices(first: Any) -> list[Any]:
-    """List all devices of the same kind, `first` at the front."""
-    return [first, *(other for other in first.client.devices() if other != first)]
+    """List all devices of the same kind, of all processes.
+
+    `first` is at the front, unless there are several processes, which must agree on the order.
+    """
+    found = first.client.devices()
+    if len({one.process_index for one in found}) > 1:
+        return sorted(found, key=lambda one: (one.process_index, one.id))
+    return [first, *(other for other in found if other != first)]
 
 
 def device_count() -> int:
-    """Return the number of devices of the kind in use."""
+    """Return the number of devices of the kind in use, in all processes."""
     return len(list_peer_devices(device()))
+
+
+def own_device_count() -> int:
+    """Return the number of devices of the kind in use in this process."""
+    return len(own_devices(list_peer_devices(device())))
+
+
+def own_devices(found: Sequence[Any]) -> list[Any]:
+    """Return the devices of this process among others."""
+    return [one for one in found if one.process_index == one.client.process_index()]
 
 
 def capture_jax_settings() -> Callable[[], AbstractContextManager[object]]:
@@ -278,4 +295,19 @@ def device_name() -> str:
 
 
 def to_numpy(array: JaxArray) -> Array:
+    """Return an array's values.
+
+    If parts are in other processes, all processes must call the function together.
+    """
+    if isinstance(array, jax.Array) and not (
+        array.is_fully_addressable or array.is_fully_replicated
+    ):
+        whole = cast(Any, NamedSharding(cast(Any, array.sharding).mesh, PartitionSpec()))
+        return np.asarray(_gatherer(whole)(array))
     return np.asarray(array)
+
+
+@cache
+def _gatherer(whole: Any) -> Callable[[JaxArray], JaxArray]:
+    """Return a function that copies all parts of an array to all devices."""
+    return jax.jit(lambda x: x, out_shardings=whole)

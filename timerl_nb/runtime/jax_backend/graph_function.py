@@ -304,7 +304,7 @@ def make_array_converter(library: str, device: Any = None) -> Callable[[Any], An
     return tensor
 
 
-def with_tensors(function: Callable[[Any], Any]) -> Callable[[Array], Any]:
+def with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function of PyTorch tensors as one of NumPy arrays; it runs on its parameters' device."""
     torch = import_torch()
     first = next(iter(getattr(function, "parameters", lambda: ())()), None)
@@ -318,10 +318,13 @@ def with_tensors(function: Callable[[Any], Any]) -> Callable[[Array], Any]:
             return {name: array(one) for name, one in x.items()}
         return x.cpu().numpy() if isinstance(x, torch.Tensor) else x
 
-    def call(x: Array) -> Any:
+    def tensor(x: Array) -> Any:
+        given = torch.from_numpy(x)
+        return given if first is None else given.to(first.device)
+
+    def call(x: Array, **named: Array) -> Any:
         with torch.inference_mode():
-            given = torch.from_numpy(x)
-            return array(function(given if first is None else given.to(first.device)))
+            return array(function(tensor(x), **{name: tensor(one) for name, one in named.items()}))
 
     return call
 

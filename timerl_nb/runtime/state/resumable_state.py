@@ -24,7 +24,7 @@ class RunState:
         turn: Number of completed iterations.
         cut: Position in the loop nest; None at its end.
         values: Live values, and values of outputs.
-        lengths: Dynamic bound at every point; its ceiling if it is unknown.
+        lengths: Each dynamic bound at every point, by name; its ceiling if it is unknown.
         resources: State of each resource on the host, in the order of the program.
     """
 
@@ -32,7 +32,7 @@ class RunState:
     turn: int
     cut: Cut | None
     values: Mapping[Tensor, Held]
-    lengths: Array | None = None
+    lengths: Mapping[str, Array] = field(default_factory=dict[str, Array])
     resources: Sequence[Mapping[str, Array]] = field(default_factory=tuple[Mapping[str, Array]])
 
     @property
@@ -45,8 +45,9 @@ class RunState:
         found: dict[str, Array] = {}
         for tensor, (points, values) in self.values.items():
             found |= {_POINTS + names[tensor]: points, _VALUES + names[tensor]: values}
-        if self.lengths is not None:
-            found[_LENGTHS] = self.lengths
+        only = len(self.lengths) == 1
+        for name, lengths in self.lengths.items():
+            found[_LENGTHS if only else f"{_LENGTHS} of {name}"] = lengths
         for k, arrays in enumerate(self.resources):
             found |= {f"resource {k}: {name}": array for name, array in arrays.items()}
         return found
@@ -62,7 +63,7 @@ class Saved:
 
     Attributes:
         values: Points and values, by the name of the tensor.
-        lengths: As in `RunState`.
+        lengths: As in `RunState`; a single bound has the name "".
         resources: As in `RunState`.
 
     Raises:
@@ -80,7 +81,9 @@ class Saved:
                     path, f"does not have a value of {name!r} for each of its points"
                 )
         self.values = {name: (points[name], found) for name, found in values.items()}
-        self.lengths = arrays.get(_LENGTHS)
+        self.lengths = arrays_with_prefix(f"{_LENGTHS} of ")
+        if _LENGTHS in arrays:
+            self.lengths[""] = arrays[_LENGTHS]
         self.resources = [arrays_with_prefix(f"resource {k}: ") for k in range(resources)]
 
 

@@ -119,12 +119,16 @@ class Manifest:
 class RunFolder:
     """Folder of one run.
 
+    Args:
+        path: Path of the folder.
+        is_written: False for a process that runs the program together with another one, which writes.
+
     Attributes:
         path: Path of the folder, with `~` expanded.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = user_path(path)
+    def __init__(self, path: str | os.PathLike[str], *, is_written: bool = True) -> None:
+        self.path, self._is_written = user_path(path), is_written
         self._lock: IO[bytes] | None = None
 
     # --- lock ------------------------------------------------------------------------------------
@@ -135,6 +139,8 @@ class RunFolder:
         Raises:
             ExecutionError: Another run uses the folder, or it cannot be written.
         """
+        if not self._is_written:
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = hold(self.path / LOCK)
@@ -170,6 +176,8 @@ class RunFolder:
         Raises:
             ExecutionError: The state cannot be written. The previous state is still valid.
         """
+        if not self._is_written:
+            return manifest
         # a new name, as the previous state stays until the manifest is replaced
         name = _STATE.format(f"{manifest.turn}-{secrets.token_hex(4)}")
         path, found, count = self.path / name, hashlib.sha256(), 0

@@ -15,7 +15,8 @@ import numpy as np
 from timerl_nb.base.text_formatting import align_columns, format_ns_as_ms
 from timerl_nb.scope.analysis.thread_timelines import Lanes, Process, Readable, lanes_of
 from timerl_nb.scope.analysis.time_breakdown import Breakdown, overlap_of
-from timerl_nb.scope.storage.event_format import JOINS, NAME_MASK, RENEWED, STARTS, Kind
+from timerl_nb.scope.device_activity.clock_alignment import HostClock
+from timerl_nb.scope.storage.event_format import JOINS, NAME_MASK, PER_HOST, RENEWED, STARTS, Kind
 
 _LONGEST: Final = 60  # maximum number of characters for a process in a table
 _START: Final = re.compile(rf"{STARTS}(\d+) (.*)", re.DOTALL)
@@ -74,9 +75,11 @@ class ProcessTree:
 
     Attributes:
         roots: processes without a recorded parent.
+        hosts: clocks of the other hosts, with their accuracy.
     """
 
     roots: tuple[Branch, ...]
+    hosts: tuple[HostClock, ...] = ()
 
     def __iter__(self) -> Iterator[Branch]:
         for root in self.roots:
@@ -86,7 +89,7 @@ class ProcessTree:
         rows = [("process", "ms", "waiting", "phases")]
         for root in self.roots:
             rows.extend(_rows(root, ""))
-        return "\n".join(align_columns(rows, left=(0, 3)))
+        return "\n".join([*align_columns(rows, left=(0, 3)), *map(str, self.hosts)])
 
     __repr__ = __str__
 
@@ -126,7 +129,7 @@ def processes(recording: Lanes | Readable) -> ProcessTree:
         name, joined = names.get(one.number, ""), _first(joins.get(one.number, ()), started)
         return Branch(one, name, started, joined, time, children)
 
-    return ProcessTree(tuple(map(branch, below.get(0, ()))))
+    return ProcessTree(tuple(map(branch, below.get(0, ()))), recording.hosts)
 
 
 def _first(joins: Sequence[Moment], started: Moment | None) -> Moment | None:
@@ -143,13 +146,14 @@ def _marks(
     joins: dict[int, list[Moment]] = {}
     telling = np.array([bool(_START.match(x) or _JOIN.match(x)) for x in recording.names])
     for lane in recording.lanes:
+        host = lane.process // PER_HOST * PER_HOST
         edges = lane.edges[lane.edges["kind"] == Kind.MARK]
         for ts, top, _, _ in edges[telling[edges["top"] & NAME_MASK]].tolist():
             moment, said = Moment(lane.process, lane.thread, ts), recording.names[top & NAME_MASK]
             if found := _START.fullmatch(said):
-                starts.setdefault(int(found[1]), []).append((moment, found[2]))
+                starts.setdefault(host + int(found[1]), []).append((moment, found[2]))
             elif found := _JOIN.fullmatch(said):
-                joins.setdefault(int(found[1]), []).append(moment)
+                joins.setdefault(host + int(found[1]), []).append(moment)
     return _by_number(recording, starts, joins)
 
 
@@ -164,7 +168,8 @@ def _by_number(
     """
     alike: dict[int, list[Process]] = {}
     for one in recording.processes:
-        alike.setdefault(one.number % RENEWED, []).append(one)
+        host = one.number // PER_HOST * PER_HOST
+        alike.setdefault(host + one.number % RENEWED, []).append(one)
     begun: dict[int, Moment] = {}
     names: dict[int, str] = {}
     joined: dict[int, Sequence[Moment]] = {}
@@ -173,7 +178,8 @@ def _by_number(
         ends = [one.begin for one in ones[1:]]
         since = 0
         for one, until in zip(ones, [*ends, None], strict=True):
-            goes_on = one.number >= RENEWED and one.parent % RENEWED == number
+            renewed = one.number % PER_HOST >= RENEWED
+            goes_on = renewed and one.parent % RENEWED == number % PER_HOST
             if left and not goes_on and (until is None or left[0][0].ts < until):
                 begun[one.number], names[one.number] = left.pop(0)
             joined[one.number] = [
@@ -196,6 +202,6 @@ def _rows(branch: Branch, indent: str) -> Iterator[tuple[str, str, str, str]]:
     if len(called) > _LONGEST:
         called = f"{called[:_LONGEST]}…"
     share = f"{branch.waiting / total:.1%}" if total else "-"
-    yield f"{indent}{one.number} {called}", format_ns_as_ms(total), share, ", ".join(phases)
+    yield f"{indent}{one.label} {called}", format_ns_as_ms(total), share, ", ".join(phases)
     for child in branch.children:
         yield from _rows(child, f"{indent}  ")

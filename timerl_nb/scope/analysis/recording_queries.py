@@ -156,7 +156,7 @@ class Recorded(Readable):
             (edges, "event"),
         )
         head = ", ".join(format_count(*one) for one in counts)
-        return f"{head}\n{overlap_of(recording)}"
+        return "\n".join([head, *map(str, recording.hosts), str(overlap_of(recording))])
 
     def __repr__(self) -> str:
         return str(self)
@@ -176,6 +176,7 @@ class Recording(Recorded, Lanes):
         names: name table.
         processes: recorded processes.
         devices: traced operations of devices.
+        hosts: clocks of the other hosts, with their accuracy.
         source: folder or zip file; None if it was created otherwise.
 
     Example:

@@ -11,7 +11,9 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.base.errors import CallError
+from timerl_nb.scope.device_activity.clock_alignment import HostClock
 from timerl_nb.scope.device_activity.device_operations import Devices
+from timerl_nb.scope.storage.event_format import PER_HOST
 
 # name of a wait outside of wrapped calls: the thread neither ran nor was in the run queue
 BLOCKED: Final = "blocked"
@@ -55,6 +57,8 @@ class Process:
         cpu: nanoseconds of CPU time; None if the end was not recorded.
         made_by: recorder, Python, machine and versions of libraries, as far as known.
         costs: nanoseconds per recorded event in a tight loop; empty without `calibrated`.
+        wall: nanoseconds of the wall clock at `begin`; None if unknown.
+        host: name of the host, if it is not that of the recording.
     """
 
     number: int
@@ -66,6 +70,13 @@ class Process:
     cpu: int | None = None
     made_by: Mapping[str, str] = field(default_factory=dict, hash=False)
     costs: Mapping[str, float] = field(default_factory=dict, hash=False)
+    wall: int | None = None
+    host: str = ""
+
+    @property
+    def label(self) -> str:
+        """The id in the system, with the name of another host."""
+        return f"{self.host}:{self.number % PER_HOST}" if self.host else str(self.number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +91,7 @@ class Lanes:
         op_ids: operation ids of each kernel launch, by name.
         processes: processes in order of start.
         devices: operations of devices in traced windows.
+        hosts: clocks of the other hosts.
     """
 
     lanes: tuple[Lane, ...]
@@ -87,6 +99,7 @@ class Lanes:
     op_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()
     devices: Devices = field(default_factory=Devices.empty)
+    hosts: tuple[HostClock, ...] = ()
 
 
 class Readable(ABC):

@@ -1,12 +1,15 @@
-"""Conversion of a tracer's clock to CLOCK_MONOTONIC."""
+"""Conversion of the clocks of tracers and of other hosts to CLOCK_MONOTONIC."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.text_formatting import format_ns_as_ms
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,51 @@ class Joint:
             return since + self.first.ours
         share = self.drift / (self.last.theirs - self.first.theirs)
         return since - np.rint(since * share).astype(np.int64) + self.first.ours
+
+
+@dataclass(frozen=True)
+class HostClock:
+    """Conversion of another host's CLOCK_MONOTONIC to the clock of the recording.
+
+    Attributes:
+        host: the name of the host.
+        joint: the relation of both clocks.
+        is_exchanged: whether the clocks were compared by messages. Otherwise the relation assumes that the wall clocks
+            of both hosts agree.
+    """
+
+    host: str
+    joint: Joint
+    is_exchanged: bool = True
+
+    @classmethod
+    def from_anchors(cls, host: str, anchors: Sequence[Anchor]) -> Self:
+        """Return the conversion by some anchors, at least one.
+
+        A drift is corrected only if it is larger than the errors of both ends. Otherwise the most accurate anchor holds
+        for all times.
+        """
+        first, *_, last = sorted([*anchors, *anchors], key=lambda one: one.theirs)
+        joint = Joint(first, last)
+        if joint.drift is not None and abs(joint.drift) > first.width + last.width:
+            return cls(host, joint)
+        return cls(host, Joint(min(anchors, key=lambda one: one.width)))
+
+    @property
+    def offset(self) -> int:
+        """Nanoseconds added to a time of the host, at the first anchor."""
+        return self.joint.first.ours - self.joint.first.theirs
+
+    @property
+    def residual(self) -> int | None:
+        """Largest error of a converted time in nanoseconds at an anchor: half of the shortest round trip; None if
+        unknown.
+        """
+        return self.joint.width if self.is_exchanged else None
+
+    def __str__(self) -> str:
+        moved = f"clock of {self.host}: {format_ns_as_ms(self.offset)} ms added"
+        if self.residual is None:
+            return f"{moved}, by wall clocks of unknown accuracy"
+        drift = "" if not self.joint.drift else f", drift of {self.joint.drift:,} ns corrected"
+        return f"{moved}, accurate to {self.residual:,} ns{drift}"

@@ -123,7 +123,7 @@ def perfetto(
         called[lane.process] = called.get(lane.process, 0) + _shares(busy, moments)
     for process, shares in called.items():
         counters.append(_Counter(process, "threads in calls", moments[:-1], shares))
-    titles = {one.number: f"{one.command} ({one.number})" for one in recording.processes}
+    titles = {one.number: f"{one.command} ({one.label})" for one in recording.processes}
     for process, title, made, busy in _devices(recording, len(recording.names)):
         titles[process] = title
         rows += [row.restrict(since, until) for row in made]

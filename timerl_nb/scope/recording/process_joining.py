@@ -1,7 +1,8 @@
-"""Recording of child processes.
+"""Recording of child processes, and of processes on other hosts.
 
 A recorded process passes the folder and the options to its children in environment variables. A
-start-up hook on `PYTHONPATH` reads them, so the program needs no change.
+start-up hook on `PYTHONPATH` reads them, so the program needs no change. A process of another host
+records into a subfolder of its host, and compares its clock with that of the first process.
 """
 
 from __future__ import annotations
@@ -9,19 +10,26 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from timerl_nb.base.errors import ExecutionError, warn
+from timerl_nb.base.errors import ExecutionError, OptionError, explain_os_errors, warn
 from timerl_nb.scope.calibration.microbenchmark_cost import measure_call_costs
+from timerl_nb.scope.device_activity.clock_alignment import Anchor
 from timerl_nb.scope.device_activity.tracing_session import Steps
 from timerl_nb.scope.recording import recorder
+from timerl_nb.scope.recording.clock_exchange import ClockServer, address_of_this_host, ask_over
+from timerl_nb.scope.storage.host_joins import Join, folder_of
 from timerl_nb.scope.wrappers.library_wrappers import Tapping
 
-# JSON object: folder or null, parent (process number), taps, devices, calibrated, drawn
+# JSON object: folder or null, host and parent (process number) of the children, taps, devices, calibrated, drawn;
+# root: the folder and host of the recording, and the address of its clock or null
 RECORDING: Final = "TIMERL_SCOPE"
-_ASKED: Final = "taps", "devices", "calibrated", "drawn"
+_HOST_NAME: Final = "TIMERL_SCOPE_HOST"  # replaces the name of this host
+_ASKED: Final = "taps", "devices", "calibrated", "drawn", "root"
 _VARIABLES: Final = "PYTHONPATH", RECORDING
 _HOOK: Final = Path(__file__).parents[3] / "timerl_command" / "recorded"
 
@@ -35,18 +43,107 @@ def join(told: str) -> None:
     if to["folder"] is None:  # the environment only makes the hook importable
         return
     folder, taps, devices = Path(to["folder"]), bool(to["taps"]), int(to["devices"])
+    is_elsewhere = to["host"] != host_name()
     try:
+        if is_elsewhere:
+            folder = Path(to["root"]["folder"]) / folder_of(host_name())
+            with explain_os_errors(
+                f"the recording folder {folder} cannot be written", hint="choose a writable folder."
+            ):
+                folder.mkdir(parents=True, exist_ok=True)
         clock = measure_call_costs if to["calibrated"] else None
         recorder.begin(folder, parent=to["parent"], timed=clock, drawn=to["drawn"])
     except ExecutionError as error:
         warn(f"process {os.getpid()} is not recorded: {error.what}")
         return
+    if is_elsewhere:
+        _join_from_elsewhere(folder, to)
     hand_on(folder, **{name: to[name] for name in _ASKED})
     Tapping(taps).install()
     steps = Steps(devices)
     steps.begin()
     atexit.register(recorder.end)
     atexit.register(steps.end)  # exit handlers run in reverse order: device tracing ends first
+
+
+def _join_from_elsewhere(folder: Path, to: Mapping[str, Any]) -> None:
+    """Write the file of a process of another host, now and at its end, with a comparison of clocks each time."""
+    root, process, anchors = to["root"], recorder.own_process(), list[Anchor]()
+    parent_host = "" if to["host"] == root["host"] else to["host"]
+    address = root["clock"]
+
+    def compare() -> None:
+        if os.getpid() != maker:  # a forked child
+            return
+        found = None if address is None else ask_over((address[0], address[1]))
+        if found is not None:
+            anchors.append(found)
+        with suppress(OSError):  # the folder may have been deleted
+            Join(host_name(), to["parent"], parent_host, anchors).write(folder, process)
+
+    maker = os.getpid()
+    compare()
+    if anchors:
+        atexit.register(compare)
+
+
+def host_name() -> str:
+    """Return the name of this host."""
+    return os.environ.get(_HOST_NAME) or socket.gethostname()
+
+
+def worker_environment(address: str | None = None) -> dict[str, str]:
+    """Return environment variables for Python processes that others start: they join the open recording.
+
+    Children of this process join without it. Use it for processes started by a service, such as the workers of Ray, or
+    on other hosts. A process of another host records into the subfolder `host-NAME` of the recording's folder. If the
+    hosts do not share the folder, copy the subfolder there after the run. `trl.scope.read` then shows these processes
+    below this one. TimeRL-nb must be installed at the same path on all hosts.
+
+    The other hosts compare their clocks with the clock of this process, by UDP messages, when their processes start and
+    end. This process answers until the recording ends.
+
+    Args:
+        address: the address of this host for the others; by default that of its route to other networks.
+
+    Returns:
+        The variables `PYTHONPATH` and `TIMERL_SCOPE`.
+
+    Raises:
+        OptionError: the address is not a text.
+        ExecutionError: no recording is open.
+
+    Example:
+        >>> with trl.scope.record("run"):
+        ...     sorted(trl.scope.worker_environment())
+        ['PYTHONPATH', 'TIMERL_SCOPE']
+    """
+    if address is not None and not isinstance(address, str):
+        raise OptionError(
+            f"address={address!r} is not a host.", hint="pass a name or an IP address, as a text."
+        )
+    if recorder.own_folder() is None or RECORDING not in os.environ:
+        raise ExecutionError(
+            "no recording is open, so no process can join it.",
+            hint="call worker_environment() inside of `with trl.scope.record(folder):`.",
+        )
+    told = json.loads(os.environ[RECORDING])
+    if told["root"]["clock"] is None and told["root"]["host"] == host_name():
+        clock = [address or address_of_this_host(), _serve_clock().port]
+        told["root"] = {**told["root"], "clock": clock}
+        os.environ[RECORDING] = json.dumps(told)
+    return {name: os.environ[name] for name in _VARIABLES}
+
+
+_clock: ClockServer | None = None
+
+
+def _serve_clock() -> ClockServer:
+    """Answer other hosts with the clock of this process."""
+    global _clock
+    if _clock is None or _clock.process != os.getpid():
+        _clock = ClockServer()
+    return _clock
 
 
 def environment(
@@ -57,6 +154,7 @@ def environment(
     devices: int = 0,
     calibrated: bool = True,
     drawn: bool = True,
+    root: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Return an environment for child processes, so that they join this recording.
 
@@ -69,14 +167,18 @@ def environment(
         calibrated: whether to count operations in blocks.
         drawn: whether random blocks are disabled, with `calibrated`. Otherwise all blocks are
             recorded.
+        root: folder, host and clock of the recording of several hosts. Default: of this process.
     """
     paths = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path]
     if str(_HOOK) not in paths:
         paths.insert(0, str(_HOOK))
-    told = {
-        "folder": folder and str(folder.absolute()),
+    path = folder and str(folder.absolute())
+    told: dict[str, Any] = {
+        "folder": path,
+        "host": host_name(),
         "parent": recorder.own_process(),
         "taps": taps,
+        "root": root or {"folder": path, "host": host_name(), "clock": None},
     }
     told |= {"devices": devices, "calibrated": calibrated, "drawn": drawn}
     return {**given, "PYTHONPATH": os.pathsep.join(paths), RECORDING: json.dumps(told)}
@@ -94,7 +196,11 @@ def hand_on(folder: Path, **asked: Any) -> None:
 
 
 def take_back(before: Mapping[str, str | None]) -> None:
-    """Restore the environment variables to the values in `before`."""
+    """Restore the environment variables to the values in `before`, and answer no more questions about the clock."""
+    global _clock
+    if _clock is not None:
+        _clock.close()
+        _clock = None
     for name, value in before.items():
         if value is None:
             os.environ.pop(name, None)

@@ -203,6 +203,11 @@ def own_process() -> int:
     return os.getpid() if _now is None else _now.process
 
 
+def own_folder() -> Path | None:
+    """Return the folder of the current recording; None without one."""
+    return None if _now is None else _now.folder
+
+
 def _install_lane() -> None:
     """Create the timeline of this thread, at its first wrapped call or annotation."""
     lane = this_lane()

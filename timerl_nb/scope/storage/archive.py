@@ -17,6 +17,7 @@ from timerl_nb.base.errors import ExecutionError, MissingPartError, OptionError,
 from timerl_nb.scope.analysis.thread_timelines import Lanes
 from timerl_nb.scope.calibration.enabled_disabled_blocks import cpu_of
 from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK, NAMELESS, Kind, Library
+from timerl_nb.scope.storage.host_joins import HOST
 
 _OURS: Final = re.compile(r"\d+[.-].*")  # names of recording files begin with a process number
 
@@ -59,10 +60,12 @@ def save(recording: Lanes, source: Path | None, path: str | os.PathLike[str]) ->
 
 
 def _zip(folder: Path, into: IO[bytes]) -> None:
+    hosts = (path for path in folder.iterdir() if path.name.startswith(HOST) and path.is_dir())
     with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for file in sorted(folder.iterdir()):
-            if _OURS.fullmatch(file.name):
-                archive.write(file, file.name)
+        for place in (folder, *sorted(hosts)):
+            for file in sorted(place.iterdir()):
+                if _OURS.fullmatch(file.name):
+                    archive.write(file, file.relative_to(folder))
 
 
 def _parquet(recording: Lanes, into: IO[bytes]) -> None:

@@ -74,6 +74,8 @@ NAMELESS: Final = (
 MISSED_OPERATION: Final = 0xFFFF  # value of `depth` in `MISSED`
 # added to the number of a process or thread for each earlier one with the same system id
 RENEWED: Final = 10_000_000
+# Added to the numbers of processes, once for the first other host, twice for the second; a multiple of `RENEWED`.
+PER_HOST: Final = 100 * RENEWED
 # Bit of `top` in phase events: the phase was opened by the parent thread or the submitter of the
 # task.
 INHERITED: Final = 1 << NAME_BITS

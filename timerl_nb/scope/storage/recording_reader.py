@@ -26,6 +26,12 @@ from timerl_nb.scope.analysis.thread_timelines import BLOCKED, Lane, Process
 from timerl_nb.scope.device_activity.trace_data import read_trace
 from timerl_nb.scope.device_activity.traced_windows import merge_traces
 from timerl_nb.scope.storage.event_format import BLOCKS, NAME_BITS, NAME_MASK, NAMELESS
+from timerl_nb.scope.storage.host_recordings import (
+    Host,
+    host_folders,
+    merge_hosts,
+    read_joins,
+)
 from timerl_nb.scope.storage.json_validation import NUMBER, cause, content_of, fits, of_version
 from timerl_nb.scope.storage.recording_writer import MANIFEST, VERSION, size_of
 from timerl_nb.scope.storage.thread_files import HOW, Last, lane_of, missed_of, read_edges
@@ -58,7 +64,8 @@ _LINE: Final = (
 def read(folder: str | os.PathLike[str]) -> Recording:
     """Read a recording from its folder, or from a zip file of the folder.
 
-    An incomplete last event or name of a killed process is ignored.
+    An incomplete last event or name of a killed process is ignored. Subfolders of other hosts are read, too, and their
+    times are converted to the clock of the recording.
 
     Args:
         folder: the folder or zip file.
@@ -78,8 +85,11 @@ def read(folder: str | os.PathLike[str]) -> Recording:
         >>> "inference" in recording.names
         True
     """
-    with _open_recording(user_path(folder)) as there:
-        return _read(there, user_path(folder))
+    source = user_path(folder)
+    with _open_recording(source) as there:
+        own = _read(there, source)
+        hosts = [Host(_read(one, source), read_joins(one)) for one in host_folders(there)]
+        return merge_hosts(own, hosts) if hosts else own
 
 
 @contextmanager
@@ -139,6 +149,7 @@ def _read(folder: Traversable, source: Path) -> Recording:
                 end and end["cpu"] - begin["cpu"],
                 made_by,
                 said.costs,
+                begin["wall"],
             )
         )
         op_ids |= said.launches

@@ -301,7 +301,7 @@ def _processes(recording: Recording) -> Iterator[tuple[ScopeProcess, Breakdown]]
 
     def list_descendants(branch: Branch, depth: int) -> Iterator[tuple[ScopeProcess, Breakdown]]:
         one, count = branch.process, threads.pop(branch.process.number, 0)
-        called = f"{branch.name}: {one.command}" if branch.name else one.command
+        called = ": ".join(filter(None, (one.host, branch.name, one.command)))
         times = one.begin - origin, None if one.end is None else one.end - origin
         yield ScopeProcess(one.number, one.parent, depth, called, count, *times), branch.time
         for child in branch.children:

@@ -1,7 +1,7 @@
-"""Dependences on a dynamic bound.
+"""Dependences on dynamic bounds.
 
-The existence, the reads and the values of a point may depend on the end of a dynamic dimension. `ending`
-and `waits` express these dependences as reads of the bound's operand, for the detection of cycles. `exprs`
+The existence, the reads and the values of a point may depend on the ends of dynamic dimensions. `ending`
+and `waits` express these dependences as reads of the bounds' operands, for the detection of cycles. `exprs`
 lists the relevant expressions, for exact dependences.
 """
 
@@ -16,6 +16,7 @@ from timerl_nb.compiler.ir.operation_attributes import POSITION, ReindexAttrs
 from timerl_nb.compiler.ir.operation_kinds import ELEMENTWISE
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Read
 from timerl_nb.compiler.ir.shapes import Shape
+from timerl_nb.compiler.symbolic.dimensions import Dim
 from timerl_nb.compiler.symbolic.index_expressions import ZERO, Cond, Entry, Lin, Slice, span, sym
 from timerl_nb.compiler.symbolic.substitution import subst
 
@@ -31,12 +32,10 @@ CARRIES: Final = ELEMENTWISE | {
 }
 
 
-def ending(pdg: Pdg, op: Op) -> Read | None:
-    """Return the read that decides whether a point exists: the bound's operand, one point earlier."""
-    dim = pdg.dims.dynamic
-    if dim is None or not pdg.dims.ends(op.domain):
-        return None
-    return _operand(pdg, sym(dim.name) - 1)
+def ending(pdg: Pdg, op: Op) -> list[Read]:
+    """Return the reads that decide whether a point exists: the bounds' operands, one point earlier."""
+    found = (_operand(pdg, dim, dim.var - 1) for dim in pdg.dims.ending(op.domain))
+    return [read for read in found if read is not None]
 
 
 def waits(
@@ -47,9 +46,9 @@ def waits(
     *,
     whole: bool = False,
 ) -> list[Read]:
-    """Return an operation's dependences on a dynamic bound, as reads of the bound's operand.
+    """Return an operation's dependences on dynamic bounds, as reads of the bounds' operands.
 
-    An expression with the bound depends on all points before its value, approximately.
+    An expression with a bound depends on all points before its value, approximately.
 
     Args:
         pdg: the graph.
@@ -58,13 +57,21 @@ def waits(
         others: operations that run together with it, at its point.
         whole: whether its value must have the exact length; otherwise a ceiling suffices.
     """
-    dim = pdg.dims.dynamic
-    if dim is None or not pdg.dims.is_bound_known(op.domain):
-        return []
-    before = ending(pdg, op)
-    found = [] if before is None else [before]
+    found = ending(pdg, op)
+    reads, others = op.inputs if reads is None else tuple(reads), tuple(others)
+    for dim in pdg.dims.known(op.domain):
+        ends = _ends(pdg, dim, op, reads, others, whole=whole)
+        waiting = (_operand(pdg, dim, span(0, end)) for end in ends)
+        found += [read for read in waiting if read is not None]
+    return found
+
+
+def _ends(
+    pdg: Pdg, dim: Dim, op: Op, reads: Iterable[Read], others: Iterable[Op], *, whole: bool
+) -> Iterable[Lin]:
+    """Return the ends of the ranges of a dynamic dimension on which an operation depends."""
     ends: dict[Lin, None] = {}
-    for read in op.inputs if reads is None else reads:
+    for read in reads:
         for e in read.index:
             last = e.hi - 1 if isinstance(e, Slice) else e
             if dim.bound in e.symbols:
@@ -77,20 +84,17 @@ def waits(
                 ends[dim.size - 1] = None
     if whole and any(dim.bound in s.symbols for o in op.outputs for s in _symbolic(o.type.shape)):
         ends[dim.size - 1] = None
-    waiting = (_operand(pdg, span(0, end)) for end in ends)
-    return [*found, *(read for read in waiting if read is not None)]
+    return ends
 
 
-def _operand(pdg: Pdg, entry: Entry) -> Read | None:
-    """Return the bound's operand at an index of the dynamic dimension, with the reader's own other indices."""
-    bound, dim = pdg.bound, pdg.dims.dynamic
-    if bound is None or dim is None:
-        return None
+def _operand(pdg: Pdg, dim: Dim, entry: Entry) -> Read | None:
+    """Return a bound's operand at an index of its dimension, with the reader's own other indices."""
+    bound = pdg.ends[dim.name]
     index = tuple(entry if d == dim.name else sym(d) for d in bound.domain)
     (inner,) = bound.inputs
     made = compose(Read(bound.id, 0, index), bound.domain, inner)
     if made is None and isinstance(entry, Slice):
-        return _operand(pdg, entry.hi)
+        return _operand(pdg, dim, entry.hi)
     return made
 
 

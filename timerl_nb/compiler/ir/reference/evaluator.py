@@ -32,6 +32,7 @@ from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Slice
 
 Key = tuple[int, tuple[int, ...]]  # an operation at a point of its domain
+Place = tuple[str, tuple[int, ...]]  # a dynamic dimension, at a point that its bound varies over
 
 
 class Reference:
@@ -61,9 +62,9 @@ class Reference:
         self.seeds = pdg.dims.seeds.name if pdg.dims.seeds else None
         self.endless = pdg.dims.endless.name if pdg.dims.endless else None
         self._memo: dict[Key, tuple[Array, ...]] = {}
-        # dynamic bounds by point of the dimensions they vary over, and lower bounds of them
-        self._ends: dict[tuple[int, ...], int] = {}
-        self._reached: dict[tuple[int, ...], int] = {}
+        # dynamic bounds by name and point of the dimensions they vary over, and lower bounds of them
+        self._ends: dict[Place, int] = {}
+        self._reached: dict[Place, int] = {}
         supply = None
         if given is not None:
             supply = WholeRun(given_of(pdg.dims, pdg), bounds, given, copied=False)
@@ -73,16 +74,19 @@ class Reference:
     # --- results ---------------------------------------------------------------------------------
 
     def lengths(self) -> dict[str, Array]:
-        """Return the values of a dynamic bound by name, stacked over the dimensions over which it varies."""
-        dim = self.pdg.dims.dynamic
-        if dim is None:
-            return {}
-        sizes = [self._sizes[d] for d in dim.over or ()]
-        ends = [
-            self._evaluate_with_bounds(lambda p=p: self.length_at(p))
-            for p in product(*map(range, sizes))
-        ]
-        return {dim.bound: np.array(ends, np.int64).reshape(sizes)}
+        """Return the values of dynamic bounds by name, each stacked over the dimensions it varies over.
+
+        A bound is 0 at points beyond the end of an outer dimension.
+        """
+        return {dim.bound: self._stacked_lengths(dim) for dim in self.pdg.dims.dynamic}
+
+    def _stacked_lengths(self, dim: Dim) -> Array:
+        over = dim.over or ()
+        found = np.zeros([self._sizes[d] for d in over], np.int64)
+        for p in product(*map(range, found.shape)):
+            if self._evaluate_with_bounds(lambda p=p: self._is_within(over, self._env_of(over, p))):
+                found[p] = self._evaluate_with_bounds(lambda p=p: self.length_at(dim, p))
+        return found
 
     def outputs(self, role: str = "output") -> dict[str, Array]:
         """Return every output by name, or (`role="parameter"`) the last value of every parameter, stacked.
@@ -141,7 +145,7 @@ class Reference:
     def stacked(self, read: Read, reader: Op) -> Array:
         """Return the values of a read at all points of `reader`, stacked in the order of its domain."""
         lengths = [self._sizes[d] for d in reader.domain]
-        if self.pdg.dims.dynamic is None:
+        if not self.pdg.dims.dynamic:
             values = [
                 self.evaluate_read(read, self._env(reader, p))
                 for p in product(*map(range, lengths))
@@ -162,25 +166,25 @@ class Reference:
 
     # --- dynamic bounds --------------------------------------------------------------------------
 
-    def length_at(self, point: tuple[int, ...], enough: int | None = None) -> int:
+    def length_at(self, dim: Dim, point: tuple[int, ...], enough: int | None = None) -> int:
         """Return a dynamic bound at a point, or any known lower bound of at least `enough`.
 
         Raises:
             _Unknown: the bound has not been computed yet.
         """
-        enough = self._sizes[self._dynamic.name] if enough is None else enough
-        if not self._is_found(point, enough):
-            raise _Unknown((*point, enough))
-        return self._ends.get(point, self._reached.get(point, 1))
+        place, enough = (dim.name, point), self._sizes[dim.name] if enough is None else enough
+        if not self._is_found(place, enough):
+            raise _Unknown((_END, (self.pdg.dims.names.index(dim.name), *point, enough)))
+        return self._ends.get(place, self._reached.get(place, 1))
 
-    def _is_found(self, point: tuple[int, ...], enough: int) -> bool:
-        return point in self._ends or self._reached.get(point, 1) >= enough
+    def _is_found(self, place: Place, enough: int) -> bool:
+        return place in self._ends or self._reached.get(place, 1) >= enough
 
-    @property
-    def _dynamic(self) -> Dim:
-        dim = self.pdg.dims.dynamic
-        assert dim is not None
-        return dim
+    def _wanted_length(self, key: Key) -> tuple[Dim, Place, int]:
+        """Return the dimension, the place and the sufficient value of a key for a dynamic bound."""
+        k, *point, enough = key[1]
+        dim = self.pdg.dims.all[k]
+        return dim, (dim.name, tuple(point)), enough
 
     def _evaluate_with_bounds(self, ask: Callable[[], Any]) -> Any:
         """Return the result of `ask`, computing the dynamic bounds that it needs."""
@@ -188,26 +192,25 @@ class Reference:
             try:
                 return ask()
             except _Unknown as unknown:
-                self._demand([(_END, unknown.wanted)])
+                self._demand([unknown.wanted])
 
-    def _search(self, point: tuple[int, ...], enough: int) -> list[Key]:
+    def _search(self, dim: Dim, place: Place, enough: int) -> list[Key]:
         """Return the keys needed next to find a dynamic bound; empty if it is found or reaches `enough`."""
-        bound, dim = self.pdg.bound, self._dynamic
-        assert bound is not None
+        bound = self.pdg.ends[dim.name]
         # the dimension ends at the ceiling's last point in any case
-        for k in range(self._reached.get(point, 1) - 1, self._sizes[dim.name] - 1):
-            self._reached[point] = k + 1
+        for k in range(self._reached.get(place, 1) - 1, self._sizes[dim.name] - 1):
+            self._reached[place] = k + 1
             if k + 1 >= enough:
                 return []
-            named = {**dict(zip(dim.over or (), point, strict=True)), dim.name: k}
+            named = {**dict(zip(dim.over or (), place[1], strict=True)), dim.name: k}
             env = _Env(self, bound.domain, [named[d] for d in bound.domain])
             keys = self._keys(bound.inputs[0], env)
             if any(key not in self._memo for key in keys):
                 return keys
             if bool(self._gather(bound.inputs[0], env)):
-                self._ends[point] = k + 1
+                self._ends[place] = k + 1
                 return []
-        self._ends[point] = self._sizes[dim.name]
+        self._ends[place] = self._sizes[dim.name]
         return []
 
     # --- demand ------------------------------------------------------------------------------
@@ -222,19 +225,22 @@ class Reference:
         ]
 
     def _exists(self, op: Op, point: Sequence[int]) -> bool:
-        dims, env = self.pdg.dims, self._env(op, point)
-        if dims.dynamic is not None and dims.ends(op.domain):
-            at = env[dims.dynamic.name]
-            known = tuple(env[d] for d in dims.dynamic.over or ())
-            if at >= self.length_at(known, at + 1):
+        env = self._env(op, point)
+        return self._is_within(op.domain, env) and bool(evaluate(op.where, env))
+
+    def _is_within(self, domain: Domain, env: Env) -> bool:
+        """Whether a point of a domain lies within all dynamic bounds, the outer ones first."""
+        for dim in self.pdg.dims.ending(domain):
+            at = env[dim.name]
+            if at >= self.length_at(dim, tuple(env[d] for d in dim.over or ()), at + 1):
                 return False
-        return bool(evaluate(op.where, env))
+        return True
 
     def _env(self, op: Op, point: Sequence[int]) -> Env:
         return self._env_of(op.domain, point)
 
     def _env_of(self, domain: Domain, point: Sequence[int]) -> Env:
-        if self.pdg.dims.is_bound_known(domain):
+        if self.pdg.dims.known(domain):
             return _Env(self, domain, point)
         return {**self.bounds, **dict(zip(domain, point, strict=True))}
 
@@ -243,7 +249,9 @@ class Reference:
         open_: set[Key] = set()
         while stack:
             key, ready = stack.pop()
-            if key in self._memo or (key[0] == _END and self._is_found(key[1][:-1], key[1][-1])):
+            if key in self._memo or (
+                key[0] == _END and self._is_found(*self._wanted_length(key)[1:])
+            ):
                 open_.discard(key)
                 continue
             if key in open_ and not ready:
@@ -251,7 +259,7 @@ class Reference:
             try:
                 needed = self._compute_or_request(key, ready)
             except _Unknown as unknown:
-                stack += [(key, ready), ((_END, unknown.wanted), False)]
+                stack += [(key, ready), (unknown.wanted, False)]
                 continue
             if key not in self._memo:
                 open_.add(key)
@@ -261,7 +269,7 @@ class Reference:
     def _compute_or_request(self, key: Key, ready: bool) -> list[Key]:
         """Compute a key, or return the missing keys that it needs."""
         if key[0] == _END:
-            return self._search(key[1][:-1], key[1][-1])
+            return self._search(*self._wanted_length(key))
         op = self.pdg[key[0]]
         env = self._env(op, key[1])
         reads = self._active(op, env)
@@ -272,11 +280,10 @@ class Reference:
 
     def _circular(self, key: Key) -> ScheduleError:
         if key[0] == _END:
-            dim = self._dynamic
-            assert self.pdg.bound is not None
+            dim = self._wanted_length(key)[0]
             return ScheduleError(
                 f"the end of {dim.name} depends on itself.",
-                origin=self.pdg.bound.origin,
+                origin=self.pdg.ends[dim.name].origin,
                 hint=f"remove {dim.bound} from the condition that ends {dim.name}.",
             )
         op = self.pdg[key[0]]
@@ -383,17 +390,17 @@ class Reference:
         return np.asarray(result, self.dtype(op.dtype))
 
 
-_END: Final = -2  # in a key, a dynamic bound with a sufficient value instead of an operation
+_END: Final = -2  # in a key, a dynamic bound instead of an operation
 
 
 class _Unknown(Exception):
     """A dynamic bound is needed before it is computed.
 
     Attributes:
-        wanted: the point of the bound, and a sufficient value.
+        wanted: the key of the bound, with a sufficient value.
     """
 
-    def __init__(self, wanted: tuple[int, ...]) -> None:
+    def __init__(self, wanted: Key) -> None:
         super().__init__()
         self.wanted = wanted
 
@@ -402,16 +409,14 @@ class _Env(dict[str, Any]):
     """The symbols at a point; a dynamic bound is computed on first use."""
 
     def __init__(self, ref: Reference, domain: Domain, point: Sequence[int]) -> None:
-        dim = ref.pdg.dims.dynamic
-        assert dim is not None
-        bounds = {name: value for name, value in ref.bounds.items() if name != dim.bound}
+        known = {dim.bound: dim for dim in ref.pdg.dims.known(domain)}
+        bounds = {name: value for name, value in ref.bounds.items() if name not in known}
         super().__init__({**bounds, **dict(zip(domain, point, strict=True))})
-        self._ref, self._dim = ref, dim
+        self._ref, self._known = ref, known
 
     def __missing__(self, name: str) -> _Length:
-        if name != self._dim.bound:
-            raise KeyError(name)
-        self[name] = _Length(self._ref, tuple(self[d] for d in self._dim.over or ()))
+        dim = self._known[name]
+        self[name] = _Length(self._ref, dim, tuple(self[d] for d in dim.over or ()))
         return self[name]
 
 
@@ -424,12 +429,13 @@ class _Length:
     """
 
     ref: Reference
+    dim: Dim
     point: tuple[int, ...]
     times: int = 1
     plus: int = 0
 
     def __index__(self) -> int:
-        return self.ref.length_at(self.point) * self.times + self.plus
+        return self.ref.length_at(self.dim, self.point) * self.times + self.plus
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(int(self), dtype)
@@ -474,7 +480,7 @@ class _Length:
     __radd__, __rmul__ = __add__, __mul__
 
     def _is_at_least(self, least: int) -> bool:
-        return self.ref.length_at(self.point, least) >= least
+        return self.ref.length_at(self.dim, self.point, least) >= least
 
 
 def in_order(stacked: Array, sink: Op) -> Array:

@@ -30,11 +30,6 @@ def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int]
         for k, v in given.items()
         if isinstance(v, Until)
     }
-    if len(ends) > 1:
-        raise BoundsError(
-            f"{' and '.join(ends)} are both dynamic bounds, but a program can have only one.",
-            hint="give integers for all bounds but one.",
-        )
     for key, value in given.items():
         name = key if isinstance(key, str) else _bound_name(ctx, key)
         if name not in known:

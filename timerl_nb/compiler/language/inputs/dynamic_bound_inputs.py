@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,8 +86,14 @@ def ceiling(given: Until) -> Ceiling:
     return Ceiling(given.at_most, given.done.name, raised=given.raised)
 
 
-def write_bound(ctx: Context, dim: Dim, given: Until) -> None:
+def write_bound(ctx: Context, dim: Dim, given: Until, ending: Collection[str] = ()) -> None:
     """Add the operation that ends dimension `dim` where the condition is true.
+
+    Args:
+        ctx: the context.
+        dim: the dimension.
+        given: the dynamic bound.
+        ending: all dimensions with dynamic bounds; they count iterations, not parallel instances.
 
     Raises:
         BoundsError: the condition belongs to another context, or varies over unsuitable dimensions.
@@ -104,7 +111,8 @@ def write_bound(ctx: Context, dim: Dim, given: Until) -> None:
             origin=done.op.origin,
             hint=f"give a tensor over {dim.name} that is true at its last point.",
         )
-    instances = [d for d in domain if d != dim.name and _is_instance(ctx, d)]
+    others = [d for d in domain if d != dim.name and d not in ending]
+    instances = [d for d in others if _is_instance(ctx, d)]
     if instances:
         over = instances[0]
         warn(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -174,7 +174,7 @@ def jaxed(function: Callable[..., Any], *xs: Any, out: Any = None, name: str = "
     ctx = current()
     leaves, structure = jax.tree.flatten(xs)
     operands = [operand(ctx, x) for x in leaves]
-    label = checked_name(name or getattr(function, "__name__", "jaxed").strip("<>"))
+    label = checked_name(name or name_of(function))
     for x in operands:
         _check_shape(label, x)
     pure = _Called(_Same(function), structure)
@@ -195,6 +195,13 @@ def jaxed(function: Callable[..., Any], *xs: Any, out: Any = None, name: str = "
             hint="return an array; trl.udf calls functions for their side effects.",
         )
     return jax.tree.unflatten(tree, _with_gradient(ctx, pure, label, operands, types))
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function in errors and pictures: that of the function inside `functools.partial`."""
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__).strip("<>")
 
 
 def _with_gradient(

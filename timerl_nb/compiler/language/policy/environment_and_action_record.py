@@ -30,6 +30,7 @@ class Actor:
         act: a function from the network and an observation to a distribution or an action.
         origin: the line of the user's program.
         marked: whether the user named it by `ctx.policy`; otherwise `trl.DNNBuilder` recorded it.
+        seen: the observation passed to `ctx.policy`, if it is a tensor of the program.
     """
 
     network: Any
@@ -38,6 +39,7 @@ class Actor:
     act: Callable[[Any, Any], Any]
     origin: Origin
     marked: bool = False
+    seen: Read | None = None
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,7 @@ def policy_of(ctx: Context) -> Slicer | Actor:
     found: list[Played] = ctx.played
     if marked is not None:
         if marked.act is not call_network:
+            _check_observation(ctx, marked)
             return marked
         names = {p.name for p in getattr(marked.network, "saved", ())}
         found = [one for one in found if names & weights_of(ctx, one)]
@@ -105,6 +106,28 @@ def policy_of(ctx: Context) -> Slicer | Actor:
         others={"one is stepped at": found[0].origin, "another at": found[1].origin},
         hint="name the network of the policy: ctx.policy(dnn).",
     )
+
+
+def _check_observation(ctx: Context, actor: Actor) -> None:
+    """Check that a policy of `ctx.policy` reads the observations of its environment.
+
+    Raises:
+        OptionError: the program normalises them by running statistics, which the policy does not contain.
+    """
+    inside = {x for one in ctx.played for x in (*one.came.values(), *one.first.values())}
+    if actor.seen is None or actor.seen.tensor in inside:
+        return
+
+    def list_operands(k: int) -> Iterable[int]:
+        return [r.source for r in ctx[k].inputs if r.tensor not in inside]
+
+    found = set(reached_from([actor.seen.source], list_operands))
+    if any(k in found for k, _ in ctx.statistics):
+        raise OptionError(
+            "the policy reads normalised observations, but ctx.policy does not contain their statistics.",
+            others={"it is declared at": actor.origin},
+            hint="normalise observations in act, or train without trl.env.NormalizeObservation.",
+        )
 
 
 def weights_of(ctx: Context, played: Played) -> set[str]:

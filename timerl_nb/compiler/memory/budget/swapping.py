@@ -58,7 +58,7 @@ def time_to_copy(slack: Slack, dims: Dims) -> int:
 
     It is 0 under a dynamic bound, because any point may not run.
     """
-    return slack.copying if dims.dynamic is None else 0
+    return 0 if dims.dynamic else slack.copying
 
 
 # Swaps that move less than this part of all moved bytes are not reduced.

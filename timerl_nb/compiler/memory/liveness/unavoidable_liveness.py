@@ -58,7 +58,7 @@ def live_across(pdg: Pdg, bounds: Point) -> int:
 
     It holds for all fusions and schedules.
     """
-    if pdg.dims.dynamic is not None:
+    if pdg.dims.dynamic:
         return 0
     graph = _Graph(pdg, bounds)
     return max((_Over(graph, domain).peak_bytes() for domain in graph.pivots), default=0)

@@ -103,7 +103,7 @@ def candidates(statements: Statements, bounds: Point) -> Candidates:
             parts = split(pdg, bounds, read)
             if statement.executor != "kernel":
                 parts = "it is read in slices on the host"
-            if pdg.dims.mention(read_symbols(read)) or pdg.dims.ends(pdg.output(read).domain):
+            if pdg.dims.mention(read_symbols(read)) or pdg.dims.ending(pdg.output(read).domain):
                 parts = "its number of values varies"
             if isinstance(parts, str):
                 why.update(dict.fromkeys(operand.tensors, parts))

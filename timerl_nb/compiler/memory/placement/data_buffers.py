@@ -20,7 +20,7 @@ def whole(plan: MemoryPlan, tensor: Tensor, buffer: Buffer) -> Array | None:
     domain = op.outputs[tensor[1]].domain
     if attrs is None or attrs.value.array.size < 2 or tensor in plan.swaps.tensors:
         return None
-    if dims.dynamic is not None or dims.endless is not None or op.where is not TRUE:
+    if dims.dynamic or dims.endless is not None or op.where is not TRUE:
         return None
     if (*domain, *attrs.axes) != attrs.dims or len(buffer.axes) != len(domain):
         return None

@@ -72,7 +72,7 @@ class _Search:
 
         if operand.is_sliced:
             return refuse("slice")
-        if self.pdg.dims.dynamic is not None:
+        if self.pdg.dims.dynamic:
             return refuse("length")
         behind = [access.read for access in operand.accesses]
         sources = [self.pdg[leaf.source] for leaf in behind]

@@ -82,7 +82,7 @@ class Share:
 
     def axis(self, buffer: Buffer) -> int | None:
         """Return the divided axis of a buffer; None if every device has the whole buffer."""
-        k = _axis(buffer.sizes, self.dim)
+        k = divided_axis(buffer.sizes, self.dim)
         return None if k is None else len(buffer.axes) + k
 
     def nbytes(self, buffer: Buffer) -> int:
@@ -116,11 +116,11 @@ class _Parts(Sizes):
         self._dim, self._count = dim, count
 
     def shape(self, op: Op, shape: Shape) -> tuple[int, ...]:
-        whole, divided = super().shape(op, shape), _axis(shape, self._dim)
+        whole, divided = super().shape(op, shape), divided_axis(shape, self._dim)
         return tuple(n // self._count if k == divided else n for k, n in enumerate(whole))
 
 
-def _axis(sizes: Shape, dim: Dim) -> int | None:
+def divided_axis(sizes: Shape, dim: Dim) -> int | None:
     """Return the first axis with an element for each point of a dimension."""
     for k, size in enumerate(sizes):
         if isinstance(size, Lin) and size.as_symbol == dim.bound:
@@ -135,7 +135,9 @@ def _dimension(pdg: Pdg, buffers: Iterable[Buffer], count: int) -> Dim:
         for name in op.domain:
             over.setdefault(name, op.name)
     for dim in pdg.dims:
-        if dim.name not in over and any(_axis(one.sizes, dim) is not None for one in buffers):
+        if dim.name not in over and any(
+            divided_axis(one.sizes, dim) is not None for one in buffers
+        ):
             return dim
     names = [dim.name for dim in pdg.dims if dim.name in over]
     raise OptionError(

@@ -63,7 +63,7 @@ def _refusal(edit: Edit, op: Op) -> str | None:
             moving = edit.dims.ordered(entry.symbols)
             if moving:
                 return f"its slice {entry} moves with {', '.join(moving)}"
-            if edit.dims.mention(entry.symbols) and not edit.dims.is_bound_known(output.domain):
+            if edit.dims.mention(entry.symbols - set(edit.dims.lengths(output.domain))):
                 return f"the end of its slice {entry} varies, and its operand does not end there"
         elif entry.as_symbol != d:
             return f"it reads {d} at {entry}"

@@ -367,25 +367,23 @@ def _is_read_whole(pdg: Pdg, op: Op, dim: Dim) -> bool:
 
 
 def length_reason(pdg: Pdg, op: Op, dim: Dim) -> str | None:
-    """Return the reason why a dynamic bound forbids vectorisation, or None.
+    """Return the reason why dynamic bounds forbid vectorisation, or None.
 
     An axis has one length, and functions on the host see true lengths.
     """
-    ends = pdg.dims.dynamic
-    if ends is None:
+    for ends in pdg.dims.dynamic:
+        if dim.name in (ends.over or ()) and (
+            ends in pdg.dims.ending(op.domain) or _mentions(pdg, op, ends.bound)
+        ):
+            return f"{ends.bound} differs for each {dim.name}"
+    if dim not in pdg.dims.dynamic:
         return None
-    if dim.name in (ends.over or ()) and (
-        pdg.dims.ends(op.domain) or _mentions(pdg, op, ends.bound)
-    ):
-        return f"{ends.bound} differs for each {dim.name}"
-    if dim is ends and not pdg.dims.is_bound_known(op.domain):
-        return (
-            f"it runs up to the ceiling of {ends.bound}, since it does not vary with {ends.bound}"
-        )
-    if dim is ends and op.kind == "output" and op.where is not TRUE:
+    if dim not in pdg.dims.known(op.domain):
+        return f"it runs up to the ceiling of {dim.bound}, since it does not vary with {dim.bound}"
+    if op.kind == "output" and op.where is not TRUE:
         return "the coordinates of its values are recorded point by point"
-    if dim is ends and op.kind == "udf":
-        return f"its function would get more than {ends.bound} points"
+    if op.kind == "udf":
+        return f"its function would get more than {dim.bound} points"
     return None
 
 

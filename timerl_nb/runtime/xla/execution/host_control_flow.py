@@ -13,8 +13,8 @@ from timerl_nb.runtime.xla.lowering.host_regions import Around
 
 # A point of the outer dimensions, as index expressions; None for all points.
 At: TypeAlias = Sequence[Lin] | None
-# Returns the dynamic bound at a point, from the values of its variables.
-Length: TypeAlias = Callable[[At, Mapping[str, int]], int]
+# Returns a dynamic bound at a point, from its name and the values of the point's variables.
+Length: TypeAlias = Callable[[str, At, Mapping[str, int]], int]
 
 
 def find_length(lengths: Array, at: At, env: Mapping[str, int]) -> int:
@@ -26,7 +26,12 @@ def find_length(lengths: Array, at: At, env: Mapping[str, int]) -> int:
 
 def is_true(guard: Guard, env: Mapping[str, int], length: Length) -> bool:
     """Whether a guard holds for these counters."""
-    return evaluate(guard.cond, {**env, guard.name: length(guard.at, env)})
+    return evaluate(guard.cond, {**env, **guard_lengths(guard, env, length)})
+
+
+def guard_lengths(guard: Guard, env: Mapping[str, int], length: Length) -> dict[str, int]:
+    """Return the values of the dynamic bounds of a guard, by name."""
+    return {name: length(name, at, env) for name, at in guard.lengths}
 
 
 def iterate_loop(
@@ -38,7 +43,7 @@ def iterate_loop(
         part: The loop as a part of the program.
         loop: The loop.
         at: Counters of the loops around it.
-        length: Returns the dynamic bound at a point.
+        length: Returns a dynamic bound at a point.
         begin: First counter of a resumed run; None to start at the beginning.
     """
     env = dict(zip(part.counters, at, strict=True))
@@ -46,8 +51,9 @@ def iterate_loop(
     first = first if begin is None else begin
     turns = loop.turns
     if turns is not None and loop.late:
-        begins = evaluate(loop.begins, {**env, turns.name: 0, loop.counter: 0})
-        first = max(first, begins - length(turns.at, env))
+        (ends,) = guard_lengths(turns, env, length).items()
+        begins = evaluate(loop.begins, {**env, ends[0]: 0, loop.counter: 0})
+        first = max(first, begins - ends[1])
     for k in range(first, last + 1, loop.step):
         if (
             turns is not None

@@ -44,7 +44,7 @@ class HostOps:
             part: The operation.
             at: Counters of the loops around it.
             asked: Operands, padded to their capacity.
-            length: Returns the dynamic bound at a point.
+            length: Returns a dynamic bound at a point.
         """
         op = self._pdg[part.node.op_id]
         point = dict(zip(op.domain, part.point(*at), strict=True))
@@ -82,10 +82,10 @@ class HostOps:
         return self._varying[op.id]
 
     def _env(self, op: Op, point: Mapping[str, int], length: Length) -> dict[str, int]:
-        """Return the values of symbols at a point, including the dynamic bound."""
-        env, dim = {**self._plan.bounds, **point}, self._pdg.dims.dynamic
-        if dim is not None and self._pdg.dims.is_bound_known(op.domain):
-            env[dim.bound] = length(tuple(map(sym, dim.over or ())), env)
+        """Return the values of symbols at a point, including the dynamic bounds."""
+        env = {**self._plan.bounds, **point}
+        for dim in self._pdg.dims.known(op.domain):
+            env[dim.bound] = length(dim.bound, tuple(map(sym, dim.over or ())), env)
         return env
 
     def close(self, error: BaseException | None = None) -> None:

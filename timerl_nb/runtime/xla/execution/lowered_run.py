@@ -23,7 +23,7 @@ from timerl_nb.runtime.call_timing import Stopwatch
 from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.memory_ledger import Ledger
-from timerl_nb.runtime.output_assembly import Outputs, Returned
+from timerl_nb.runtime.output_assembly import Outputs, Returned, no_lengths
 from timerl_nb.runtime.run_protocol import changed_already, find_cut, run_ended_error
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.resumable_state import Held, RunState
@@ -32,6 +32,7 @@ from timerl_nb.runtime.xla.execution.buffer_values import Placed
 from timerl_nb.runtime.xla.execution.host_control_flow import (
     At,
     find_length,
+    guard_lengths,
     is_true,
     iterate_loop,
 )
@@ -39,7 +40,7 @@ from timerl_nb.runtime.xla.execution.host_operations import HostOps
 from timerl_nb.runtime.xla.execution.host_swapping import Moving
 from timerl_nb.runtime.xla.execution.output_reading import Reading
 from timerl_nb.runtime.xla.lowering.host_regions import Around, Call, Move, OnHost, Part
-from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS
+from timerl_nb.runtime.xla.lowering.loop_carried_buffers import length_buffer
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 _NAMED = 4  # kernels in the name of a call
@@ -76,7 +77,7 @@ class LoweredRun:
         self._trace = self.ledger.record_both if swaps else self.ledger.trace.append
         self.instructions = 0
         self.finished = self._begun = False
-        self._given, self._of_seed = seed, backend.seed_words(seed)
+        self._given, self._of_seed = seed, lowered.seed_words(seed)
         self._seed = lowered.words(self._of_seed, 0)
         self._progress, self._recorder, self._is_waiting = progress, recorder, waits
         self._resumed: RunState | None = None
@@ -86,7 +87,7 @@ class LoweredRun:
             int, Call
         ] = {}  # calls since the last iteration, which have changed buffers
         self._arrays = lowered.arrays()
-        self._known: dict[tuple[int, ...], int] = {}
+        self._known = no_lengths(lowered.plan.pdg)
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
         self._plain = self._functions = lowered.callables
         plan = lowered.plan
@@ -114,6 +115,9 @@ class LoweredRun:
         if self._begun:
             raise run_ended_error()
         self._begun = True
+        self.lowered.check_processes(
+            self._given, 0 if self._resumed is None else self._resumed.turn
+        )
         self._waits = perf_counter()  # all calls are traced now, unless they were before
         self._state |= self.lowered.start()
         self._waits = None
@@ -264,15 +268,15 @@ class LoweredRun:
             env = {**self.lowered.plan.bounds, **dict(zip(part.counters, at, strict=True))}
             if not is_true(node.guard, env, self._length):
                 return
-            at = (*at, self._length(node.guard.at, env))
+            at = (*at, *guard_lengths(node.guard, env, self._length).values())
         for name in self.lowered.flow.accessed(node):
             self._read_buffer(name)
         self._moving.run(node, part.points(*at))
         self.instructions += 1
 
-    def _length(self, at: At, env: Mapping[str, int]) -> int:
-        """Return the dynamic bound at a point, or its maximum; its ceiling while it is unknown."""
-        return find_length(backend.to_numpy(self._read_buffer(LENGTHS)), at, env)
+    def _length(self, name: str, at: At, env: Mapping[str, int]) -> int:
+        """Return a dynamic bound at a point, or its maximum; its ceiling while it is unknown."""
+        return find_length(backend.to_numpy(self._read_buffer(length_buffer(name))), at, env)
 
     # --- saving and resuming -------------------------------------------------------------------------
 
@@ -303,12 +307,12 @@ class LoweredRun:
 
     def _values_in(
         self, cut: Cut | None, live: Mapping[Tensor, Array], buffer: Callable[[str], Array]
-    ) -> tuple[dict[Tensor, Held], Array | None]:
-        """Return the values in the given buffers, and the dynamic bound at every point."""
+    ) -> tuple[dict[Tensor, Held], Mapping[str, Array]]:
+        """Return the values in the given buffers, and each dynamic bound at every point."""
         lowered = self.lowered
         placed, copied = Placed(lowered, cut), self._moving.host_value
         found: dict[Tensor, Held] = {}
-        lengths = buffer(LENGTHS) if self._is_dynamic else None
+        lengths = {name: buffer(length_buffer(name)) for name in self._known}
         for tensor, expected in live.items():
             points = lowered.cuts.existing_points(tensor, expected, lengths)
             away = lowered.cuts.swapped_out(cut, tensor, points)
@@ -345,13 +349,9 @@ class LoweredRun:
 
         return state
 
-    @property
-    def _is_dynamic(self) -> bool:
-        return self.lowered.plan.pdg.dims.dynamic is not None
-
     def resume(self, state: RunState) -> None:
         """Start from a saved state instead of the beginning."""
-        self._given, self._of_seed = state.seed, backend.seed_words(state.seed)
+        self._given, self._of_seed = state.seed, self.lowered.seed_words(state.seed)
         self._seed = self.lowered.words(self._of_seed, 0)
         self._resumed = state
         self.host.load(resources_of(self.lowered.plan.pdg), state.resources)
@@ -367,9 +367,9 @@ class LoweredRun:
         for name, array in Placed(lowered, state.cut).write_values(held).items():
             if name not in lowered.flow.local:
                 self._state[name] = lowered.place_on_device(name, array)
-        if state.lengths is not None:
-            lengths = state.lengths.astype(np.int32)
-            self._state[LENGTHS] = lowered.place_on_device(LENGTHS, lengths)
+        for bound, lengths in state.lengths.items():
+            name = length_buffer(bound)
+            self._state[name] = lowered.place_on_device(name, lengths.astype(np.int32))
         if state.cut is None:
             return
         loop, parts = lowered.cuts.loop(state.cut), lowered.regions.parts
@@ -429,9 +429,25 @@ class LoweredRun:
         to the host, on any thread.
         """
         names = {name for op, _ in wanted for name in self.lowered.flow.reads(op)}
-        held = {n: backend.copied(self._state[n]) for n in sorted(names) if n in self._state}
+        held = {n: self._copy_of(n) for n in sorted(names) if n in self._state}
         reading = self._reading(held)
         return lambda: [[reading.output(op)(k) for k in points] for op, points in wanted]
+
+    def _copy_of(self, name: str) -> Any:
+        """Return a copy of a buffer, made by this process alone.
+
+        Raises:
+            ExecutionError: Parts of the buffer are in other processes.
+        """
+        array = self._state[name]
+        if array.is_fully_addressable:
+            return backend.copied(array)
+        if array.is_fully_replicated:
+            return backend.copied(array.addressable_data(0))
+        raise ExecutionError(
+            f"{name} is divided among processes, and cannot be read during the run.",
+            hint="log outputs that are reduced over the divided dimension, such as means over environments.",
+        )
 
     def _reading(
         self, state: Mapping[str, Any], bounds: Mapping[str, int] | None = None
@@ -497,14 +513,14 @@ class LoweredRun:
         return self._returned.coordinates
 
     def lengths(self) -> dict[str, Array]:
-        """Return the values of the dynamic bound, by its name, stacked over the dimensions it varies over."""
+        """Return the values of dynamic bounds by name, each stacked over the dimensions it varies over."""
         return self._returned.lengths()
 
     def _find_lengths(self) -> None:
-        if LENGTHS in self._state:
-            lengths = backend.to_numpy(self._state[LENGTHS])
-            for point in product(*map(range, lengths.shape)):
-                self._known[point] = int(lengths[point])
+        for bound, known in self._known.items():
+            if length_buffer(bound) in self._state:
+                lengths = backend.to_numpy(self._state[length_buffer(bound)])
+                known |= {p: int(lengths[p]) for p in product(*map(range, lengths.shape))}
 
     def release(self, error: BaseException | None = None) -> int:
         """Free all buffers, and return their bytes."""

@@ -24,7 +24,7 @@ class Reading:
         lowered: The lowered program.
         state: Buffers by name, between two calls.
         copied: Returns the value of a tensor at a point if it is swapped to the host; None otherwise.
-        length: Returns the dynamic bound at a point.
+        length: Returns a dynamic bound at a point, from its name.
         bounds: Replacements for bounds of the plan, by name.
     """
 
@@ -33,7 +33,7 @@ class Reading:
         lowered: Lowered,
         state: Mapping[str, Any],
         copied: Callable[[Tensor, tuple[int, ...]], Array | None],
-        length: Callable[[tuple[int, ...]], int],
+        length: Callable[[str, tuple[int, ...]], int],
         bounds: Mapping[str, int] | None = None,
     ) -> None:
         self._lowered, self._state, self._length = lowered, state, length
@@ -48,21 +48,20 @@ class Reading:
 
         def read_output(*point: int) -> Array:
             env = {**self._bounds, **dict(zip(op.domain, point, strict=True))}
-            self._record_length(op.domain, env)
+            self._record_lengths(op.domain, env)
             (read,) = op.inputs
             value = self._value(read, env)
-            if pdg.dims.dynamic is None:
+            if not pdg.dims.dynamic:
                 return value
             true = concrete(pdg.read_type(read).shape, env)
             return value[tuple(map(slice, true))]
 
         return read_output
 
-    def _record_length(self, domain: tuple[str, ...], env: dict[str, int]) -> None:
-        """Set the dynamic bound to its value at a point, if it is defined there."""
-        dim = self._pdg.dims.dynamic
-        if dim is not None and self._pdg.dims.is_bound_known(domain):
-            env[dim.bound] = self._length(tuple(env[d] for d in dim.over or ()))
+    def _record_lengths(self, domain: tuple[str, ...], env: dict[str, int]) -> None:
+        """Set the dynamic bounds to their values at a point, if they are defined there."""
+        for dim in self._pdg.dims.known(domain):
+            env[dim.bound] = self._length(dim.bound, tuple(env[d] for d in dim.over or ()))
 
     def _value(self, read: Read, env: Mapping[str, int]) -> Array:
         """Return the value of a read at a point."""
@@ -88,7 +87,7 @@ class Reading:
         if home is not None:
             coordinates = [evaluate(e, inner) for e in home.coordinates]
             return self._buffer(home.buffer)[home.buffer.place(coordinates)]
-        self._record_length(domain, inner)  # conditions of branches may use it
+        self._record_lengths(domain, inner)  # conditions of branches may use it
         holding = (b for b in source.inputs[:-1] if evaluate(b.cond, inner))
         branch = next(holding, source.inputs[-1])
         return self._value(branch, inner)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
-from jax import device_put, lax, shard_map
+from jax import device_put, lax, make_array_from_callback, shard_map
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from timerl_nb.base.errors import OptionError
@@ -34,15 +34,28 @@ class Shards:
     def __init__(self, share: Share) -> None:
         self.share, self.count, self.dim = share, share.count, share.dim
         self.axis, self.nbytes = share.axis, share.nbytes
-        self._mesh = Mesh(np.array(devices(share.count)), (share.dim.name,))
+        used = devices(share.count)
+        self._mesh = Mesh(np.array(used), (share.dim.name,))
+        self.processes = len({one.process_index for one in used})
 
     def placement(self, buffer: Buffer | None) -> NamedSharding:
         """Return the sharding of a buffer; None replicates it on every device."""
         return self._sharding_along(None if buffer is None else self.axis(buffer))
 
-    def replicate(self, array: JaxArray) -> JaxArray:
+    def replicate(self, array: Any) -> JaxArray:
         """Copy an array to every device."""
-        return device_put(array, self._sharding_along(None))
+        return self._put(array, self._sharding_along(None))
+
+    def put(self, array: Any, buffer: Buffer | None) -> JaxArray:
+        """Copy the values of a buffer to the devices."""
+        return self._put(array, self.placement(buffer))
+
+    def _put(self, array: Any, sharding: NamedSharding) -> JaxArray:
+        if self.processes == 1:
+            return device_put(array, sharding)
+        # every process has the whole array, and places the parts of its own devices
+        whole = backend.storable(np.asarray(array))
+        return make_array_from_callback(whole.shape, sharding, lambda part: whole[part])
 
     @property
     def division(self) -> Division:
@@ -88,9 +101,20 @@ def devices(count: int) -> list[Any]:
     """Return `count` devices, with this thread's device first.
 
     Raises:
-        OptionError: There are fewer devices.
+        OptionError: There are fewer devices. Or there are several processes, and neither all devices nor
+            only those of this process are requested.
     """
     found = backend.list_peer_devices(backend.device())
+    own = backend.own_devices(found)
+    if len(own) < len(found) and count != len(found):
+        if count > len(own):
+            raise OptionError(
+                f"devices={count} is not possible: of the {len(found)} devices of all processes, this process "
+                f"has {len(own)}.",
+                hint=f'write devices="all" for all {len(found)}, or at most {len(own)} for a program of this '
+                "process alone.",
+            )
+        found = own
     if len(found) < count:
         platform = found[0].platform
         more = "start with XLA_FLAGS=--xla_force_host_platform_device_count=" + str(count)

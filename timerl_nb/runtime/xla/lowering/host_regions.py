@@ -36,7 +36,7 @@ from timerl_nb.compiler.loops.loop_nodes import (
 from timerl_nb.compiler.loops.loop_nodes import Sequence as Block
 from timerl_nb.compiler.symbolic.expression_evaluation import compile_python, python_source
 from timerl_nb.compiler.symbolic.index_expressions import Entry, Slice
-from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS, Flow, Names
+from timerl_nb.runtime.xla.lowering.loop_carried_buffers import Flow, Names
 
 # Reason for execution on the host, by kind of operation.
 HOSTED: Final[Mapping[str, str]] = {
@@ -102,9 +102,9 @@ class Move:
 
     @cached_property
     def points(self) -> Any:
-        """Function from the counters' values, and the dynamic bound of its guard, to the points."""
+        """Function from the counters' values, and the dynamic bounds of its guard, to the points."""
         node = self.node
-        names = self.counters if node.guard is None else (*self.counters, node.guard.name)
+        names = self.counters if node.guard is None else (*self.counters, *node.guard.names)
         text = "".join(f"{_range_source(entry)}, " for entry in node.point)
         ranges = compile_python(f"({text})", names)
         return lambda *at: product(*ranges(*at))
@@ -289,7 +289,7 @@ class Regions:
         """Return the changed buffers of a call, and all accessed buffers."""
         flow = self._flow
         writes: Names = frozenset().union(*map(flow.writes, draft.nodes))
-        touched: Names = frozenset({LENGTHS}).union(*map(flow.accessed, draft.nodes))
+        touched: Names = flow.lengths.union(*map(flow.accessed, draft.nodes))
         if draft.given is not None:
             writes |= self._live_writes(draft.given)
         if draft.asked is not None:

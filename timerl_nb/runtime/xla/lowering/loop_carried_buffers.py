@@ -19,6 +19,7 @@ from timerl_nb.compiler.loops.loop_nodes import (
     Deallocate,
     Execute,
     Fetch,
+    Guard,
     If,
     Loop,
     Node,
@@ -32,8 +33,6 @@ from timerl_nb.compiler.memory.placement.buffer_layout import Layout
 from timerl_nb.compiler.scheduling.statements import Operand
 from timerl_nb.compiler.symbolic.array_evaluation import values
 
-LENGTHS = "lengths"  # name of the buffer with the values of the dynamic bound
-
 # If the bytes of all buffers exceed the planned peak by at most this fraction (1/8), buffers need not share
 # memory. Buffers with several slots are then not local, which avoids creating them in every iteration. The
 # exception is a buffer handed out in every iteration: it must be copied if it persists, but not if it is local.
@@ -41,6 +40,11 @@ _SHARED = 8
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
+
+
+def length_buffer(bound: str) -> str:
+    """Return the name of the buffer with the values of a dynamic bound."""
+    return f"lengths of {bound}"
 
 
 class Flow:
@@ -54,6 +58,7 @@ class Flow:
     Attributes:
         local: Names of the buffers without values between iterations of outermost loops.
         after: Names of the buffers with outputs.
+        lengths: Names of the buffers with the values of dynamic bounds.
     """
 
     def __init__(self, root: Node, plan: MemoryPlan, layout: Layout) -> None:
@@ -64,6 +69,7 @@ class Flow:
         self._live: dict[int, Names] = {}
         self._next: dict[int, Names] = {}
         self._touched: dict[int, Names] = {}
+        self.lengths: Names = frozenset(length_buffer(dim.bound) for dim in self.pdg.dims.dynamic)
         self._nodes: list[Node] = []  # references, to keep the ids above unique
         outer = root.parts if isinstance(root, Sequence) else (root,)
         self._outer = [n for n in outer if isinstance(n, Loop)]
@@ -126,8 +132,7 @@ class Flow:
                 found |= self.reads(self.pdg[node.op_id])
             if isinstance(node, Offload):
                 found |= self._moved_buffers(node)
-            if self.pdg.dims.dynamic is not None:  # guards read the dynamic bound
-                found |= {LENGTHS}
+            found |= self.lengths  # guards read the dynamic bounds
             self._touched[id(node)] = found
         return self._touched[id(node)]
 
@@ -135,7 +140,7 @@ class Flow:
         if isinstance(node, Execute):
             op = self.pdg[node.op_id]
             if isinstance(op.attrs, BoundAttrs):
-                return frozenset({LENGTHS})
+                return frozenset({length_buffer(self.pdg.dims[op.attrs.dim].bound)})
             outs = ((op.id, k) for k in range(len(op.outputs)))
             made = (tensor for tensor in outs if tensor not in self.layout.input_arrays)
             homes = (home for tensor in made for home in self.layout.homes[tensor])
@@ -167,9 +172,9 @@ class Flow:
         for k, output in enumerate(op.outputs):
             if output.reduce is not None:
                 found.add(self.layout.home_of((op.id, k)).buffer.name)
-        if isinstance(op.attrs, BoundAttrs) or self.pdg.dims.is_bound_known(op.domain):
-            found.add(LENGTHS)
-        return frozenset(found)
+        if isinstance(op.attrs, BoundAttrs):
+            found.add(length_buffer(self.pdg.dims[op.attrs.dim].bound))
+        return frozenset(found.union(map(length_buffer, self.pdg.dims.lengths(op.domain))))
 
     def _operand_buffers(self, operand: Operand) -> set[str]:
         found = tensors(self.pdg, operand.read, self.layout.merges)
@@ -180,7 +185,7 @@ class Flow:
         """Return the buffers with outputs."""
         outputs = self.statements.outputs
         found = {name for one in outputs for o in one.operands for name in self._operand_buffers(o)}
-        return frozenset(found | ({LENGTHS} if self.pdg.dims.dynamic is not None else set()))
+        return self.lengths.union(found)
 
     def _handed_out_buffers(self) -> Names:
         """Return the buffers read by the outputs of each iteration."""
@@ -205,7 +210,7 @@ class Flow:
             return self._record_liveness(node.then, after) | other
         if isinstance(node, Loop):
             return self._solve_loop_liveness(node, after)
-        asked = _NONE if node.guard is None else frozenset({LENGTHS})
+        asked = _guard_buffers(node.guard)
         if isinstance(node, Execute):
             op = self.pdg[node.op_id]
             if node.guard is None:
@@ -217,7 +222,7 @@ class Flow:
         return after | moved | asked
 
     def _solve_loop_liveness(self, loop: Loop, after: Names) -> Names:
-        asked = _NONE if loop.turns is None else frozenset({LENGTHS})
+        asked = _guard_buffers(loop.turns)
         needed: Names = _NONE
         while True:
             found = self._record_liveness(loop.body, after | needed | asked)
@@ -240,6 +245,10 @@ class Flow:
             for home in self.layout.homes[op.id, k]
         ]
         return frozenset(home.buffer.name for home in homes if not home.buffer.axes)
+
+
+def _guard_buffers(guard: Guard | None) -> Names:
+    return _NONE if guard is None else frozenset(map(length_buffer, guard.names))
 
 
 def _within_turns(plan: MemoryPlan, layout: Layout, outer: Loop) -> Names:

@@ -18,6 +18,7 @@ from jax import lax
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError
+from timerl_nb.compiler.ir.graph_digest import digest_by_names
 from timerl_nb.compiler.ir.host.iteration_io import is_given
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.ir.shapes import NUMPY
@@ -30,6 +31,7 @@ from timerl_nb.compiler.memory.placement.passed_data import passed_on
 from timerl_nb.compiler.memory.steady_state.extrapolated_plan import layout_of
 from timerl_nb.runtime.fused_kernel import Kernel
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
+from timerl_nb.runtime.jax_backend.process_group import check_agreement, versions
 from timerl_nb.runtime.state.iteration_counter import TurnCounter
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
     CompiledCall,
@@ -46,7 +48,7 @@ from timerl_nb.runtime.xla.lowering.host_regions import (
     Part,
     Regions,
 )
-from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS, Flow, Names
+from timerl_nb.runtime.xla.lowering.loop_carried_buffers import Flow, Names
 from timerl_nb.runtime.xla.lowering.node_lowering import Lowering, State
 
 # Bytes for counters and scalars in any call; they do not count against a budget.
@@ -120,7 +122,7 @@ class Lowered:
 
     def _local_bytes(self, call: Call) -> int:
         """Return the bytes of buffers inside a call only."""
-        known = call.changed | call.constant | call.made | {LENGTHS}
+        known = call.changed | call.constant | call.made | self.flow.lengths
         names = self.flow.accessed(call.node) - known
         return sum(self.layout.buffers[name].nbytes for name in names)
 
@@ -128,6 +130,29 @@ class Lowered:
     def nbytes_each(self) -> int:
         """Bytes of buffers on one device."""
         return self.nbytes if self.shards is None else self.shards.share.buffers
+
+    @property
+    def processes(self) -> int:
+        """Number of processes that run the program together."""
+        return 1 if self.shards is None else self.shards.processes
+
+    def check_processes(self, seed: int, turn: int) -> None:
+        """Check that all processes run the same program, with the same seed and from the same iteration.
+
+        Raises:
+            ExecutionError: A process differs from process 0.
+        """
+        if self.processes == 1:
+            return
+        check_agreement(
+            {
+                **versions(),
+                "the seed": f"the seed {seed}",
+                "the first iteration": f"the iteration {turn}",
+                "the dependence graph": digest_by_names(self.plan.pdg),
+                "the loop nest": str(self),
+            }
+        )
 
     @cached_property
     def regions(self) -> Regions:
@@ -250,14 +275,17 @@ class Lowered:
     def fresh_buffer(self, name: str) -> Any:
         """Return a buffer in its initial state."""
         given = self.given_buffers()
-        return given[name] if name in given else self._lowering.fresh_buffer(name)
+        if name in given:
+            return given[name]
+        if self.processes == 1:
+            return self._lowering.fresh_buffer(name)
+        return self._start((name,))()[name]
 
     def place_on_device(self, name: str, array: Array) -> Any:
         """Copy an array to a new buffer, with the buffer's sharding."""
         if self.shards is None:
             return backend.copied(array)
-        placement = self.shards.placement(self.layout.buffers.get(name))
-        return backend.copied(jax.device_put(array, placement))
+        return backend.copied(self.shards.put(array, self.layout.buffers.get(name)))
 
     def to_call_argument(self, array: Any) -> Any:
         """Convert a result of the host to an argument of calls."""
@@ -288,7 +316,7 @@ class Lowered:
             passed_on(self.plan.pdg[tensor[0]], tensor[1]),
         )
         if self.shards is not None:
-            return buffer.name, jax.device_put(array, self.shards.placement(buffer))
+            return buffer.name, self.shards.put(array, buffer)
         value = None if attrs is None else attrs.value
         known = None if value is None else self._lowering.arrays.get(value)
         if value is None or known is None or array.size != value.array.size:
@@ -314,7 +342,8 @@ class Lowered:
         """Return a factory: from names to a function creating these buffers in one XLA program."""
 
         def making(names: tuple[str, ...]) -> Callable[[], State]:
-            made = jax.jit(lambda: {name: self._lowering.fresh_buffer(name) for name in names})
+            make = lambda: {name: self._lowering.fresh_buffer(name) for name in names}  # noqa: E731
+            made = jax.jit(make, out_shardings=self._placements(names))
             if self._compiled is None or self.shards is not None:
                 return made
             return self._compiled.call(f"buffers {names} of\n{self}", made, tuple)
@@ -450,7 +479,7 @@ class Lowered:
         if one.loop:
             return (
                 *takes,
-                self.words(backend.seed_words(0), 0),
+                self.words(self.seed_words(0), 0),
                 0,
                 1,
             )
@@ -462,7 +491,12 @@ class Lowered:
             given[k] = jax.ShapeDtypeStruct(
                 self.plan.sizes.shape(op, kind.shape), NUMPY[kind.dtype]
             )
-        return (*takes, self.words(backend.seed_words(0), 0), (0,) * len(one.counters), given)
+        return (*takes, self.words(self.seed_words(0), 0), (0,) * len(one.counters), given)
+
+    def seed_words(self, seed: int) -> tuple[Any, Any]:
+        """Return the seed of a run as two unsigned words, on all devices."""
+        high, low = backend.seed_words(seed)
+        return self.to_call_argument(high), self.to_call_argument(low)
 
     def words(self, seed: Any, turn: int) -> tuple[Any, ...]:
         """Return the words for random draws: the seed, then an unbounded program's iteration."""

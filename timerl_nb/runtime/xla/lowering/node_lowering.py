@@ -39,6 +39,7 @@ from timerl_nb.compiler.memory.placement.buffer_layout import Home, Layout
 from timerl_nb.compiler.memory.placement.passed_data import is_free
 from timerl_nb.compiler.memory.placement.slice_reads import PointRange, is_picked, split
 from timerl_nb.compiler.symbolic.array_evaluation import values
+from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import (
     TRUE,
@@ -67,7 +68,7 @@ from timerl_nb.runtime.xla.lowering.buffer_access import (
     put_row,
 )
 from timerl_nb.runtime.xla.lowering.device_sharding import Shards
-from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS, Flow, Names
+from timerl_nb.runtime.xla.lowering.loop_carried_buffers import Flow, Names, length_buffer
 from timerl_nb.runtime.xla.lowering.tile_loops import Blocks
 
 State = dict[str, JaxArray]  # buffers by name
@@ -123,11 +124,10 @@ class Lowering:
 
     def fresh_buffer(self, name: str) -> JaxArray:
         """Return a buffer in its initial state."""
-        if name == LENGTHS:
-            dim = self.pdg.dims.dynamic
-            assert dim is not None
-            sizes = [self.plan.bounds[self.pdg.dims[d].bound] for d in dim.over or ()]
-            return jnp.full(sizes, self.plan.bounds[dim.bound], jnp.int32)
+        for dim in self.pdg.dims.dynamic:
+            if name == length_buffer(dim.bound):
+                sizes = [self.plan.bounds[self.pdg.dims[d].bound] for d in dim.over or ()]
+                return jnp.full(sizes, self.plan.bounds[dim.bound], jnp.int32)
         buffer = self.layout.buffers[name]
         block = self.blocks.now
         here = buffer if block is None else block.output_buffer(buffer)
@@ -211,8 +211,8 @@ class Lowering:
 
     def _begins(self, node: Loop, turns: Guard, state: State, env: Env) -> JaxArray:
         """Return the first iteration for which a loop's guard holds."""
-        at = {**env, turns.name: 0, node.counter: 0}
-        return values(node.begins, at, jnp) - self._length(turns.at, state, env)
+        ((name, length),) = self._guard_lengths(turns, state, env).items()
+        return values(node.begins, {**env, name: 0, node.counter: 0}, jnp) - length
 
     def _branch(self, node: If, state: State, env: Env, seed: Any) -> None:
         if self.flow.writes(node):
@@ -243,11 +243,15 @@ class Lowering:
     # --- dynamic bounds --------------------------------------------------------------------------
 
     def _evaluate_guard(self, guard: Guard, state: State, env: Env) -> Any:
-        return values(guard.cond, {**env, guard.name: self._length(guard.at, state, env)}, jnp)
+        return values(guard.cond, {**env, **self._guard_lengths(guard, state, env)}, jnp)
 
-    def _length(self, at: tuple[Lin, ...] | None, state: State, env: Env) -> JaxArray:
-        """Return the dynamic bound at a point, or its maximum; its ceiling while it is unknown."""
-        lengths = self._buffer(LENGTHS, state)
+    def _guard_lengths(self, guard: Guard, state: State, env: Env) -> dict[str, JaxArray]:
+        """Return the values of the dynamic bounds of a guard, by name."""
+        return {name: self._length(name, at, state, env) for name, at in guard.lengths}
+
+    def _length(self, name: str, at: tuple[Lin, ...] | None, state: State, env: Env) -> JaxArray:
+        """Return a dynamic bound at a point, or its maximum; its ceiling while it is unknown."""
+        lengths = self._buffer(length_buffer(name), state)
         if at is None:
             return jnp.max(lengths)
         return lengths[tuple(values(e, env, jnp) for e in at)]
@@ -275,13 +279,17 @@ class Lowering:
                 self._write((op.id, out), value, state, at)
 
     def _point(self, node: Execute, state: State, env: Env) -> Env:
-        """Return the values of symbols at the point of an operation, including the dynamic bound."""
+        """Return the values of symbols at the point of an operation, including the dynamic bounds."""
         op = self.pdg[node.op_id]
         at = {d: values(e, env, jnp) for d, e in zip(op.domain, node.point, strict=True)}
-        dim = self.pdg.dims.dynamic
-        if dim is not None and self.pdg.dims.is_bound_known(op.domain):
-            at[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, at)
-        return {**self.plan.bounds, **at}
+        return {**self.plan.bounds, **at, **self._lengths(op.domain, state, at)}
+
+    def _lengths(self, domain: Domain, state: State, at: Env) -> dict[str, JaxArray]:
+        """Return the dynamic bounds that a point of a domain determines, by name."""
+        return {
+            dim.bound: self._length(dim.bound, tuple(map(sym, dim.over or ())), state, at)
+            for dim in self.pdg.dims.known(domain)
+        }
 
     def host_operands(self, node: Execute, state: State, env: Env) -> tuple[JaxArray, ...]:
         """Return the operands of an operation on the host; padding is arbitrary."""
@@ -297,10 +305,11 @@ class Lowering:
 
     def _end(self, op: Op, attrs: BoundAttrs, ended: JaxArray, state: State, at: Env) -> None:
         """End a dynamic dimension at this point if the operand is true."""
-        lengths = self._buffer(LENGTHS, state)
+        name = length_buffer(self.pdg.dims[attrs.dim].bound)
+        lengths = self._buffer(name, state)
         where = tuple(at[d] for d in op.domain if d != attrs.dim)
         length = jnp.where(ended, at[attrs.dim] + 1, lengths[where])
-        state[LENGTHS] = lengths.at[where].set(length.astype(lengths.dtype))
+        state[name] = lengths.at[where].set(length.astype(lengths.dtype))
 
     def _write(self, tensor: Tensor, value: JaxArray, state: State, at: Env) -> None:
         if tensor in self.layout.input_arrays:
@@ -349,7 +358,7 @@ class Lowering:
                 at[d] = values(entry, env, jnp)
                 continue
             if node.guard is not None:
-                env = {**env, node.guard.name: self._length(node.guard.at, state, env)}
+                env = {**env, **self._guard_lengths(node.guard, state, env)}
             along = [-1 if k == axis else 1 for k in range(slices)]
             steps = jnp.arange(self.pdg.dims[d].count(self.plan.bounds)).reshape(along)
             at[d] = values(entry.lo, env, jnp) + steps
@@ -426,11 +435,8 @@ class Lowering:
             coordinates = [values(e, env, jnp) for e in home.coordinates]
             buffer, within = self._block_view(home.buffer)
             return look_up(self._array(home, state), buffer, coordinates, within, elements)
-        merge, dim = self.pdg[read.source], self.pdg.dims.dynamic
-        if dim is not None and self.pdg.dims.is_bound_known(
-            merge.domain
-        ):  # conditions of branches may use it
-            env[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, env)
+        merge = self.pdg[read.source]
+        env |= self._lengths(merge.domain, state, env)  # conditions of branches may use them
         found: JaxArray = None
         for branch, holds in reversed(self._branches(merge, env)):
             value = self._points(branch, self._indices(branch, env), state, latest, elements)
@@ -530,7 +536,7 @@ class Lowering:
         if start.symbols <= self.plan.bounds.keys() - self._unknown():
             low = evaluate(start, self.plan.bounds)
             return 0 <= low <= size - count
-        if self.pdg.dims.dynamic is not None:
+        if self.pdg.dims.dynamic:
             return False
         points = self.pdg.points(op)
         return (
@@ -539,8 +545,7 @@ class Lowering:
         )
 
     def _unknown(self) -> set[str]:
-        dim = self.pdg.dims.dynamic
-        return set() if dim is None else {dim.bound}
+        return {dim.bound for dim in self.pdg.dims.dynamic}
 
     def _slice_buffer(
         self,

@@ -1,0 +1,94 @@
+"""Script for two processes: prints results of distributed programs as JSON. Also runs alone with two devices."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import timerl_nb as trl
+from tests.reinforce import reinforce
+
+ALL = trl.Options(executor="xla", devices="all")
+BOUNDS = {"B": 4, "I": 6, "T": 5}
+
+
+def values(result: trl.Result) -> dict[str, Any]:
+    """All numbers of a result, exactly."""
+    arrays = {**result, **result.parameters}
+    return {name: [one.hex() for one in x.astype(float).ravel()] for name, x in arrays.items()}
+
+
+def refusal(make: Callable[[], object]) -> str:
+    try:
+        make()
+    except trl.errors.TimeRLError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def hosted() -> trl.Program:
+    """A function on the host between two loops of XLA."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, _), (t, T) = ctx.dims
+        x = trl.tensor((3,), domain=(b, i, t))
+        least = trl.udf(lambda x: x.min(axis=0), x[0:B, i, T - 1], out=x[0, i, 0], name="least")
+        x[b, 0, 0] = trl.random.normal((3,), domain=(b,))
+        x[b, i + 1, 0] = x[b, i, T - 1] - least
+        x[b, i, t + 1] = x.tanh() + trl.random.normal((3,), domain=(b, i, t))
+        ctx.output("x", x)
+    return ctx.compile({"B": 4, "I": 3, "T": 5}, ALL)
+
+
+def main(folder: Path) -> None:
+    me = trl.distributed.initialize()
+    program = reinforce(hidden=(4,)).compile(BOUNDS, ALL)
+    if me.count == 1:  # continues the run of both processes
+        found = {"whole": values(program.execute(3)), "resumed": values(program.resume(folder))}
+        print(json.dumps(found))
+        return
+    half, state = program.with_bounds({"I": 3}), folder / "manifest.json"
+    short = half.execute(3, checkpoint=folder, every=1, log=folder)
+    several = reinforce(hidden=(4,)).compile(BOUNDS, ALL, seeds=2)
+    seeds = several.execute(3)
+    alone = reinforce(hidden=(4,)).compile(
+        {**BOUNDS, "B": 2 + me.index}, trl.Options(executor="xla")
+    )
+    found: dict[str, Any] = {
+        "me": [me.index, me.count, me == trl.distributed.initialize()],
+        "how": [program.executable.how, several.executable.how, alone.executable.how],
+        "whole": values(program.execute(3)),
+        "short": values(short),
+        "saved": [state.exists(), json.loads(state.read_text())["turn"]],
+        "seeds": values(seeds),
+        "one seed": values(program.with_options(devices=1).execute(4)),
+        "alone": values(alone.execute(3)),
+        "communication": [
+            str(program.executable.communication),
+            str(several.executable.communication),
+        ],
+        "each": [repr(one) for one in each()],
+        "start": refusal(lambda: program.start(3)),
+        "turns": refusal(lambda: program.begin(3)),
+        "time": refusal(lambda: program.execute(3, checkpoint=folder / "new", every="1min")),
+        "host": refusal(hosted),
+        "odd": refusal(lambda: program.with_bounds({"B": 5})),
+        "some": refusal(lambda: program.with_options(devices=3)),
+        "seed": refusal(lambda: program.execute(me.index)),
+    }
+    trl.distributed.shutdown()
+    print(json.dumps(found))
+
+
+def each() -> list[float]:
+    """An output with the divided dimension is complete in every process."""
+    with trl.Context("b") as ctx:
+        ((b, _),) = ctx.dims
+        ctx.output("y", trl.value(b) * 2)
+    return ctx.compile({"B": 4}, ALL).execute()["y"].tolist()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,209 @@
+"""Programs of two processes on loopback, and `timerl launch`."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timerl_nb as trl
+from tests.workers import settings
+from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.cli import launch
+from timerl_nb.distributed.process_start import COORDINATOR, PROCESS, PROCESSES
+from timerl_nb.runtime.xla.hlo.collective_traffic import Communication
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(*words: str, devices: int = 1) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": settings(devices)}
+    command = [sys.executable, *words]
+    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
+
+
+def launched(*words: str) -> subprocess.CompletedProcess[str]:
+    return run("-m", "timerl_nb.cli", "launch", *words)
+
+
+def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> None:
+    done = launched("-n", "2", "-m", "tests.process_group", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    first, second = (
+        json.loads(line.removeprefix(f"[{k}] "))
+        for k in (0, 1)
+        for line in done.stdout.splitlines()
+        if line.startswith(f"[{k}] {{")
+    )
+    assert [first["me"], second["me"]] == [[0, 2, True], [1, 2, True]]
+    same = {k: v for k, v in first.items() if k not in ("me", "alone", "seed")}
+    assert same == {k: second[k] for k in same}
+    assert first["alone"] != second["alone"]  # programs of one process each
+    assert first["how"] == [
+        "2 XLA programs on 2 devices of 2 processes, divided along b",
+        "2 XLA programs on 2 devices of 2 processes, divided along seed",
+        "2 XLA programs",
+    ]
+    assert first["saved"] == [True, 3]
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == 1 + 3
+    assert first["each"] == ["0", "2", "4", "6"]
+    # without devices=, seed 4 gives the values of the second of the seeds 3 and 4
+    assert first["seeds"]["return"][6:] == first["one seed"]["return"]
+    across, none = first["communication"]
+    assert "plan: 144 bytes of sums" in across and "program: 144 bytes in 2.0 collectives" in across
+    assert "program: 0 bytes in 0.0 collectives" in none
+    refused = {
+        "start": "OptionError: a program of several processes can only be executed as a whole.",
+        "turns": "OptionError: a program of several processes can only be executed as a whole.",
+        "time": "OptionError: every='1min' is a time, and the clocks of 2 processes differ.",
+        "host": "OptionError: least runs on the host",
+        "odd": "BoundsError: B = 5 points of b cannot be divided equally among 2 devices.",
+        "some": "OptionError: devices=3 is not possible: of the 2 devices of all processes, this process has 1.",
+        "seed": "ExecutionError: the processes do not run the same program: the seed of process 1 differs",
+    }
+    for name, text in refused.items():
+        assert first[name].startswith(text), first[name]
+        assert "process_group.py:" in first[name] and "What to do:" in first[name]
+
+    alone = run("-m", "tests.process_group", str(tmp_path), devices=2)
+    assert alone.returncode == 0, alone.stderr
+    found = json.loads(alone.stdout.splitlines()[-1])
+    assert found["whole"] == first["whole"]  # sums of two numbers have one order
+    assert found["resumed"] == first["whole"]
+
+
+SCRIPT = """
+import os, pathlib, signal, sys, time
+number = int(os.environ["TIMERL_PROCESS"])
+print("process", number, sys.argv[1:], os.environ["TIMERL_PROCESSES"], os.environ.get("XLA_FLAGS", ""))
+if sys.argv[1] == "status" and number == 1:
+    sys.exit(3)
+if sys.argv[1] == "killed" and number == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[1] != "fine":
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    return str(path)
+
+
+def test_launch_numbers_the_processes_and_their_lines(
+    script: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        launch.main(["-n", "2", "--devices-per-process", "3", script, "fine", "--steps", "2"]) == 0
+    )
+    lines = sorted(capfd.readouterr().out.splitlines())
+    for k, line in enumerate(lines):
+        assert line.startswith(f"[{k}] process {k} ['fine', '--steps', '2'] 2 ")
+        assert line.endswith("--xla_force_host_platform_device_count=3")
+    assert len(lines) == 2
+    assert (
+        launch.main(
+            ["-n", "4", "--nodes", "2", "--node", "1", "--coordinator", "h:1", script, "fine"]
+        )
+        == 0
+    )
+    assert sorted(line[:3] for line in capfd.readouterr().out.splitlines()) == ["[2]", "[3]"]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("status", "process 1 ended with status 3; all others are ended."),
+        ("killed", "process 0, the coordinator, was ended by SIGKILL; all others are ended."),
+    ],
+)
+def test_launch_names_the_process_that_fails(
+    script: str, how: str, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert launch.main(["-n", "2", script, how]) == 1
+    assert f"timerl launch: {said}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-n", "3", "--nodes", "2", "train.py"], "3 processes on 2 hosts"),
+        (["-n", "2", "--nodes", "2", "train.py"], "--coordinator is missing"),
+        (["-n", "2", "--nodes", "2", "--node", "2", "train.py"], "of which this is number 2"),
+    ],
+)
+def test_launch_refuses_impossible_hosts(words: Sequence[str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        launch.main(words)
+
+
+def test_a_script_without_launch_has_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert trl.distributed.initialize() == trl.distributed.Processes(0, 1)
+    assert trl.distributed.initialize("localhost:1", 1, 0).is_first
+    trl.distributed.shutdown()
+    for name, value in ((COORDINATOR, "localhost:1"), (PROCESSES, "1"), (PROCESS, "0")):
+        monkeypatch.setenv(name, value)
+    assert trl.distributed.initialize().count == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"processes": 2}, "coordinator, process must be set"),
+        ({"coordinator": "localhost", "processes": 2, "process": 0}, "is not an address"),
+        ({"coordinator": "h:1", "processes": 2, "process": 2}, "process=2"),
+        ({"coordinator": "h:1", "processes": "2", "process": 0}, "processes='2'"),
+        ({"heartbeat": 2.5}, "heartbeat=2.5"),
+        ({"timeout": 0}, "timeout=0"),
+    ],
+)
+def test_wrong_arguments_of_initialize(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        trl.distributed.initialize(**given)
+
+
+def test_initialize_after_the_first_use_of_jax_is_refused() -> None:
+    code = (
+        "import timerl_nb as trl, jax, socket; jax.devices(); s = socket.create_server(('127.0.0.1', 0))\n"
+        "try: trl.distributed.initialize(f'127.0.0.1:{s.getsockname()[1]}', 2, 1)\n"
+        "except trl.errors.ExecutionError as error: print(error)"
+    )
+    done = run("-c", code)
+    assert "JAX was used before trl.distributed.initialize" in done.stdout, done.stderr
+
+
+def test_a_missing_coordinator_and_a_used_port_are_refused() -> None:
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{used.getsockname()[1]}"
+        said = f"could not be connected at {address}"
+        with pytest.raises(ExecutionError, match=said):  # bound, but nobody listens
+            trl.distributed.initialize(address, 2, 1, timeout=1)
+        with pytest.raises(ExecutionError, match=said):
+            trl.distributed.initialize(address, 2, 0, timeout=1)
+
+
+def test_predicted_weak_scaling() -> None:
+    """Ten collectives of 1,000 bytes together per iteration, on two numbers of devices."""
+    one = Communication(2, 2, 100, {}, 1_000, 100_000)
+    found = one.predict_weak_scaling(1e-3, (1, 4), latency=1e-5, bandwidth=1e9)
+    assert found == {1: 1.0, 4: pytest.approx(1e-3 / (1e-3 + 10 * 4e-5 + 1.5e-6))}
+
+
+def test_all_devices_are_those_of_this_process() -> None:
+    import jax
+
+    context = trl.algorithms.reinforce("CartPole-v1", hidden=(4,))
+    program = context.compile({"B": len(jax.devices()), "I": 1, "T": 2}, trl.Options(devices="all"))
+    assert program.options.devices == len(jax.devices())
+    with pytest.raises(OptionError, match='a positive integer or "all"'):
+        trl.Options(devices="some")  # pyrefly: ignore[bad-argument-type]

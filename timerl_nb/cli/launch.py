@@ -1,0 +1,228 @@
+"""`timerl launch -n 2 train.py`: starts the processes of a distributed program, and names the one that fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from threading import Thread
+from typing import IO, Final, NoReturn
+
+from timerl_nb.base.errors import OptionError
+from timerl_nb.cli.support.argument_parser import Parser, positive
+from timerl_nb.cli.support.exit_status import FAILED, FINE, INTERRUPTED
+from timerl_nb.distributed.process_start import COORDINATOR, HEARTBEAT, PROCESS, PROCESSES
+
+_EXAMPLES: Final = """  timerl launch -n 2 train.py --steps 1000
+  timerl launch -n 4 --devices-per-process 2 train.py
+  timerl launch -n 8 --nodes 2 --node 0 --coordinator 10.0.0.1:1234 train.py    on the first host
+  timerl launch -n 8 --nodes 2 --node 1 --coordinator 10.0.0.1:1234 train.py    on the second host
+
+The script calls trl.distributed.initialize() first.
+"""
+_GRACE: Final = 5.0  # seconds between a request to end and a kill
+_POLL: Final = 0.05
+_VIRTUAL: Final = "--xla_force_host_platform_device_count"
+
+
+def main(words: Sequence[str]) -> int:
+    """Run `timerl launch`."""
+    own, script = _split(words)
+    parser = Parser("launch", "Start the processes of a distributed program.", _EXAMPLES)
+    parser.add_argument(
+        "-n", "--processes", type=positive, required=True, help="the total number of processes"
+    )
+    parser.add_argument(
+        "--nodes", type=positive, default=1, help="the number of hosts (default: 1)"
+    )
+    parser.add_argument("--node", type=int, default=0, help="the number of this host, from 0 on")
+    parser.add_argument(
+        "--coordinator", help="the address of process 0 (default: a free port of this machine)"
+    )
+    parser.add_argument(
+        "--devices-per-process",
+        type=positive,
+        help="virtual CPU devices of each process (default: 1)",
+    )
+    parser.add_argument(
+        "--heartbeat",
+        type=positive,
+        default=30,
+        help="seconds after which a process without a sign of life counts as dead (default: 30)",
+    )
+    parser.add_argument("script", nargs="?", help="a Python file with its arguments, or -m MODULE")
+    given = parser.parse_words(own)
+    if not script:
+        parser.error("the script is missing")
+    if given.processes % given.nodes or not 0 <= given.node < given.nodes:
+        raise OptionError(
+            f"{given.processes} processes on {given.nodes} hosts, of which this is number {given.node}, are "
+            "not possible.",
+            hint="let --processes be a multiple of --nodes, and --node less than --nodes.",
+        )
+    if given.nodes > 1 and given.coordinator is None:
+        raise OptionError(
+            "--coordinator is missing.",
+            hint="pass the address of the first host with a free port, on all hosts.",
+        )
+    address = given.coordinator or f"127.0.0.1:{_free_port()}"
+    here = given.processes // given.nodes
+    numbers = range(given.node * here, (given.node + 1) * here)
+    variables = {
+        COORDINATOR: address,
+        PROCESSES: str(given.processes),
+        HEARTBEAT: str(given.heartbeat),
+        "PYTHONUNBUFFERED": "1",
+        "TIMERL_PROGRESS": os.environ.get("TIMERL_PROGRESS", "0"),  # a bar would be many lines
+    }
+    if given.devices_per_process is not None:
+        flags = os.environ.get("XLA_FLAGS", "")
+        variables["XLA_FLAGS"] = f"{flags} {_VIRTUAL}={given.devices_per_process}".strip()
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _Launched([sys.executable, *script], numbers, variables).wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the arguments of the command from the script with its own arguments."""
+    with_value = {
+        "-n",
+        "--processes",
+        "--nodes",
+        "--node",
+        "--coordinator",
+        "--devices-per-process",
+        "--heartbeat",
+    }
+    k = 0
+    while k < len(words) and words[k].startswith("-") and words[k] not in ("-m", "--"):
+        k += 2 if words[k] in with_value else 1
+    rest = list(words[k:])
+    return list(words[:k]), rest[1:] if rest[:1] == ["--"] else rest
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+class _Launched:
+    """Started processes.
+
+    Args:
+        command: the command of each process.
+        numbers: the numbers of the processes on this host.
+        variables: environment variables of all of them.
+    """
+
+    def __init__(
+        self, command: Sequence[str], numbers: range, variables: Mapping[str, str]
+    ) -> None:
+        self._processes: dict[int, subprocess.Popen[str]] = {}
+        self._readers: list[Thread] = []
+        try:
+            for number in numbers:
+                own = {**os.environ, **variables, PROCESS: str(number)}
+                process = subprocess.Popen(
+                    command,
+                    env=own,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    errors="replace",
+                    start_new_session=True,  # Ctrl-C reaches them through this process, once
+                )
+                self._processes[number] = process
+                for stream, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+                    assert stream is not None
+                    reader = Thread(target=_forward, args=(stream, target, number), daemon=True)
+                    reader.start()
+                    self._readers.append(reader)
+        except BaseException:
+            self._end(signal.SIGKILL)
+            raise
+
+    def wait(self) -> int:
+        """Wait for all processes, and return the exit status. If one fails, the others are ended."""
+        try:
+            while True:
+                codes = {number: one.poll() for number, one in self._processes.items()}
+                failed = [number for number, code in codes.items() if code not in (None, 0)]
+                if failed:
+                    # processes that end because of another one follow it; the first found is the cause
+                    return self._report(failed, codes)
+                if None not in codes.values():
+                    self._finish_output()
+                    return FINE
+                time.sleep(_POLL)
+        except KeyboardInterrupt:
+            self._end(signal.SIGINT)
+            self._finish_output()
+            print("timerl launch: interrupted; all processes have ended.", file=sys.stderr)
+            return INTERRUPTED
+
+    def _report(self, failed: Sequence[int], codes: Mapping[int, int | None]) -> int:
+        self._end(signal.SIGTERM)
+        self._finish_output()
+        for number in failed:
+            code = codes[number]
+            assert code is not None
+            how = (
+                f"was ended by {signal.Signals(-code).name}"
+                if code < 0
+                else f"ended with status {code}"
+            )
+            about = ", the coordinator," if number == 0 else ""
+            print(
+                f"timerl launch: process {number}{about} {how}; all others are ended.",
+                file=sys.stderr,
+            )
+        print(
+            "  Start the command again; a script with program.resume(folder) continues from the last saved state.",
+            file=sys.stderr,
+        )
+        return FAILED
+
+    def _end(self, first: signal.Signals) -> None:
+        """End all processes: by a signal, and after some seconds by SIGKILL."""
+        alive = [one for one in self._processes.values() if one.poll() is None]
+        for one in alive:
+            _signal(one, first)
+        until = time.monotonic() + _GRACE
+        for one in alive:
+            try:
+                one.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                _signal(one, signal.SIGKILL)
+                one.wait()
+
+    def _finish_output(self) -> None:
+        for reader in self._readers:
+            reader.join(_GRACE)
+
+
+def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Send a signal to a process and its children."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """End the command by a signal as by Ctrl-C, so that no process stays behind."""
+    raise KeyboardInterrupt
+
+
+def _forward(stream: IO[str], target: IO[str], number: int) -> None:
+    """Copy lines to a stream, with the number of their process."""
+    with stream:
+        for line in stream:
+            target.write(f"[{number}] {line if line.endswith(chr(10)) else line + chr(10)}")
+            target.flush()

@@ -1,0 +1,194 @@
+"""Start of JAX's distributed runtime: from arguments, from `timerl launch`, or from a cluster's job scheduler."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.runtime.jax_backend.process_group import (
+    connect,
+    disconnect,
+    is_connected,
+    process_count,
+    process_index,
+)
+
+COORDINATOR: Final = "TIMERL_COORDINATOR"
+PROCESSES: Final = "TIMERL_PROCESSES"
+PROCESS: Final = "TIMERL_PROCESS"
+HEARTBEAT: Final = "TIMERL_HEARTBEAT"
+# Numbers of tasks of job schedulers that JAX recognises by itself: SLURM and Open MPI
+_TASKS: Final = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+USUAL_HEARTBEAT: Final = 30
+_RETRY: Final = 0.2  # seconds between two attempts to reach process 0
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a program.
+
+    Attributes:
+        index: the number of this process, from 0 on. Process 0 writes files.
+        count: the number of processes.
+    """
+
+    index: int
+    count: int
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is process 0."""
+        return self.index == 0
+
+
+def initialize(
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+    *,
+    heartbeat: int | None = None,
+    timeout: int = 300,
+) -> Processes:
+    """Connect this process with the other processes of a program.
+
+    Call it in every process, before the first use of JAX and before any program is compiled. Without arguments, the
+    processes are found from `timerl launch`, SLURM or Open MPI. Without any of these, the program has one process,
+    so the same script also runs alone. A second call returns the same processes.
+
+    Args:
+        coordinator: the address of process 0, such as "10.0.0.1:1234".
+        processes: the number of processes.
+        process: the number of this process, from 0 on.
+        heartbeat: the longest silence of a process in seconds, by default 30. Then it counts as dead, and the others end.
+        timeout: seconds to wait for the other processes.
+
+    Returns:
+        the number of this process, and of all.
+
+    Raises:
+        OptionError: an argument is missing or invalid.
+        ExecutionError: JAX was used before, or the processes cannot be connected.
+
+    Example:
+        >>> trl.distributed.initialize()
+        Processes(index=0, count=1)
+
+    Source: the multi-process documentation of JAX (`jax.distributed`).
+    """
+    named = _arguments(coordinator, processes, process, os.environ)
+    beat = _seconds("heartbeat", heartbeat or os.environ.get(HEARTBEAT, USUAL_HEARTBEAT))
+    waited = _seconds("timeout", timeout)
+    if is_connected():
+        found = Processes(process_index(), process_count())
+        if named and (named["num_processes"], named["process_id"]) != (found.count, found.index):
+            raise ExecutionError(
+                f"this process is connected already, as process {found.index} of {found.count}.",
+                hint="call trl.distributed.initialize once per process.",
+            )
+        return found
+    if not named and not any(int(os.environ.get(name) or 1) > 1 for name in _TASKS):
+        return Processes(0, 1)
+    if named.get("num_processes") == 1:
+        return Processes(0, 1)
+    if named:
+        _check_address(named, waited)
+    try:
+        connect(named, waited, beat)
+    except Exception as error:
+        raise _connection_error(error, named) from error
+    return Processes(process_index(), process_count())
+
+
+def shutdown() -> None:
+    """Disconnect this process. All processes must call it. Without a connection it does nothing."""
+    disconnect()
+
+
+def _arguments(
+    coordinator: object, processes: object, process: object, variables: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the arguments for JAX; none if neither the caller nor `timerl launch` has set them."""
+    given = {"coordinator": coordinator, "processes": processes, "process": process}
+    if all(value is None for value in given.values()):
+        if COORDINATOR not in variables:
+            return {}
+        coordinator = variables[COORDINATOR]
+        processes, process = int(variables[PROCESSES]), int(variables[PROCESS])
+    missing = [name for name, value in given.items() if value is None]
+    if missing and len(missing) < len(given):
+        raise OptionError(
+            f"{', '.join(missing)} must be set as well.",
+            hint="pass coordinator, processes and process together, or none of them.",
+        )
+    if not isinstance(coordinator, str) or not re.fullmatch(r".+:\d+", coordinator):
+        raise OptionError(
+            f"coordinator={coordinator!r} is not an address.",
+            hint='pass the host and a free port of process 0, such as "10.0.0.1:1234".',
+        )
+    count = integer("processes", processes, 1, 1 << 16)
+    number = integer("process", process, 0, count - 1)
+    return {"coordinator_address": coordinator, "num_processes": count, "process_id": number}
+
+
+def integer(name: str, value: object, least: int, most: int) -> int:
+    """Return an argument that must be an integer in a range.
+
+    Raises:
+        OptionError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise OptionError(
+            f"{name}={value!r} is invalid.", hint=f"pass an integer from {least} to {most}."
+        )
+    return value
+
+
+def _seconds(name: str, value: object) -> int:
+    text = value if isinstance(value, str) else None
+    number = int(text) if text is not None and text.isdecimal() else value
+    return integer(name, number, 1, 1 << 20)
+
+
+def _check_address(named: Mapping[str, Any], timeout: int) -> None:
+    """Check that process 0 can open its port, and wait until the others reach it; JAX ends the process instead."""
+    host, _, port = named["coordinator_address"].rpartition(":")
+    try:
+        if named["process_id"] == 0:
+            with socket.socket() as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(("", int(port)))
+            return
+        until = time.monotonic() + timeout
+        while True:
+            try:
+                socket.create_connection(
+                    (host, int(port)), timeout=max(0.1, until - time.monotonic())
+                ).close()
+                return
+            except OSError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_RETRY)
+    except (OSError, OverflowError) as error:
+        raise _connection_error(error, named) from None
+
+
+def _connection_error(error: Exception, named: Mapping[str, Any]) -> ExecutionError:
+    said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if "before any JAX" in said or "must be called before" in said:
+        return ExecutionError(
+            "JAX was used before trl.distributed.initialize.",
+            hint="call it first in the script, before arrays are made or programs are compiled.",
+        )
+    address = named.get("coordinator_address", "the address of the job scheduler")
+    return ExecutionError(
+        f"the processes could not be connected at {address}: {said}",
+        hint="start all processes with the same address, at which process 0 can open a free port, and with "
+        "different numbers.",
+    )

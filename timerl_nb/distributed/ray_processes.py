@@ -1,0 +1,151 @@
+"""Processes of a distributed program as actors of Ray."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.ray_session import RaySession, reason_of_death
+from timerl_nb.distributed.process_start import HEARTBEAT, USUAL_HEARTBEAT, initialize, integer
+
+_USER: Final = "a distributed program"
+
+
+def run_on_ray(
+    function: Callable[[], Any],
+    processes: int,
+    *,
+    resources: dict[str, float] | None = None,
+    heartbeat: int = USUAL_HEARTBEAT,
+) -> list[Any]:
+    """Run a distributed program in processes of a Ray cluster.
+
+    Each process calls `trl.distributed.initialize` and then the function, which compiles and executes programs with
+    `Options(devices="all")`. The processes are placed on the nodes in turn. They end after the call.
+
+    Args:
+        function: a function without arguments, called in each process. Ray pickles it, and its results.
+        processes: the number of processes.
+        resources: reserved for each process, such as {"CPU": 4, "GPU": 1}; one CPU by default.
+        heartbeat: the longest silence of a process in seconds.
+
+    Returns:
+        the results, in the order of the processes' numbers.
+
+    Raises:
+        OptionError: an argument is invalid.
+        ExecutionError: a process has died or raised an error, which is named; the others are ended. Or the
+            cluster lacks the resources.
+        MissingPartError: Ray cannot be imported, or is too old.
+
+    Example:
+        >>> trl.distributed.run_on_ray(train, processes=2)  # doctest: +SKIP
+    """
+    if not callable(function):
+        raise OptionError(
+            f"{function!r} is not a function.", hint="pass a function without arguments."
+        )
+    count = integer("processes", processes, 1, 1 << 16)
+    beat = integer("heartbeat", heartbeat, 1, 1 << 20)
+    needed = {"CPU": 1.0} if resources is None else dict(resources)
+    session = RaySession.open(_USER)
+    try:
+        return _run(session, function, count, needed, beat)
+    finally:
+        session.close()
+
+
+def _run(
+    session: RaySession,
+    function: Callable[[], Any],
+    count: int,
+    needed: dict[str, float],
+    beat: int,
+) -> list[Any]:
+    _check_resources(session, count, needed)
+    ray, actors = session.ray, list[Any]()
+    try:
+        for number in range(count):
+            placed = session.node_for(number)
+            other = {name: n for name, n in needed.items() if name not in ("CPU", "GPU")}
+            actor = ray.remote(_Process).options(
+                num_cpus=needed.get("CPU", 0),
+                num_gpus=needed.get("GPU", 0),
+                resources=other or None,
+                max_restarts=0,
+                scheduling_strategy=placed,
+            )
+            actors.append(actor.remote())
+        address = ray.get(actors[0].find_address.remote())
+        results = [
+            one.call.remote(function, address, count, number, beat)
+            for number, one in enumerate(actors)
+        ]
+        _await_first_error(session, results)
+        return ray.get(results)
+    except Exception as error:
+        raise session.explain(error) from error
+    finally:
+        for one in actors:
+            session.kill(one)
+
+
+def _check_resources(session: RaySession, count: int, needed: dict[str, float]) -> None:
+    """Refuse a cluster without the resources, for which Ray would wait forever."""
+    found = session.ray.cluster_resources()
+    for name, each in needed.items():
+        if found.get(name, 0) < each * count:
+            raise ExecutionError(
+                f"{count} processes with {each:g} {name} each are not possible: the cluster has "
+                f"{found.get(name, 0):g}.",
+                hint="choose fewer processes or resources=, or add nodes to the cluster.",
+            )
+
+
+def _await_first_error(session: RaySession, results: Sequence[Any]) -> None:
+    """Wait for all results, or for the first process with an error, which the others cannot replace.
+
+    Raises:
+        ExecutionError: a process has died.
+    """
+    ray, waiting = session.ray, {result: number for number, result in enumerate(results)}
+    while waiting:
+        ready, _ = ray.wait(list(waiting), num_returns=1)
+        number = waiting.pop(ready[0])
+        try:
+            ray.get(ready[0])
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            raise ExecutionError(
+                f"process {number} raised {type(cause).__name__}: {cause}",
+                hint="the traceback above shows the line; the other processes are ended.",
+            ) from error
+        except ray.exceptions.ActorDiedError as error:
+            about = ", the coordinator," if number == 0 else ""
+            raise ExecutionError(
+                f"process {number}{about} has died: {reason_of_death(error)}.",
+                hint="call run_on_ray again; a function with program.resume(folder) continues from the last saved state.",
+            ) from error
+
+
+class _Process:
+    """One process, as a Ray actor."""
+
+    def find_address(self) -> str:
+        """Return this node's address with a free port."""
+        find = import_module("ray.util").get_node_ip_address
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return f"{find()}:{free.getsockname()[1]}"
+
+    def call(
+        self, function: Callable[[], Any], address: str, count: int, number: int, beat: int
+    ) -> Any:
+        os.environ[HEARTBEAT] = str(beat)
+        os.environ.setdefault("TIMERL_PROGRESS", "0")
+        initialize(address, count, number)
+        return function()

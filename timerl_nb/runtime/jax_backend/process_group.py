@@ -1,0 +1,107 @@
+"""Processes of one JAX program (`jax.distributed`): their number, and a check that they agree."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ExecutionError
+
+_WIDTH = 16  # bytes of a digest
+
+
+def process_count() -> int:
+    """Return the number of processes; 1 without `jax.distributed`. Starts no backend in that case."""
+    return jax.process_count() if jax.distributed.is_initialized() else 1
+
+
+def process_index() -> int:
+    """Return the number of this process, from 0 on."""
+    return jax.process_index() if jax.distributed.is_initialized() else 0
+
+
+def is_leader() -> bool:
+    """Whether this process writes the files and messages of a program of all processes."""
+    return process_index() == 0
+
+
+def connect(named: Mapping[str, Any], timeout: int, heartbeat: int) -> None:
+    """Connect this process with the others.
+
+    Args:
+        named: Arguments of `jax.distributed.initialize`; none if JAX finds them in the job scheduler's variables.
+        timeout: Seconds to wait for the other processes.
+        heartbeat: Seconds after which a silent process counts as dead.
+    """
+    asked: Any = jax.config
+    if getattr(asked, "jax_cpu_collectives_implementation", "gloo") in (None, "none"):
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(
+        **named, initialization_timeout=timeout, heartbeat_timeout_seconds=heartbeat
+    )
+
+
+def disconnect() -> None:
+    """Disconnect this process from the others. Without a connection it does nothing."""
+    if is_connected():
+        jax.distributed.shutdown()
+
+
+def is_connected() -> bool:
+    return jax.distributed.is_initialized()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that must be equal in all processes."""
+    return {
+        "the version of TimeRL-nb": version("timerl-nb"),
+        "the version of JAX": jax.__version__,
+        "the version of Python": platform.python_version(),
+    }
+
+
+def check_agreement(facts: Mapping[str, str]) -> None:
+    """Check that all processes have the same facts. All processes must call it together.
+
+    Args:
+        facts: Texts by name, under the same names in all processes. The first ones explain later differences.
+
+    Raises:
+        ExecutionError: A process has another text than process 0. All processes raise it.
+    """
+    own = [hashlib.sha256(text.encode()).digest()[:_WIDTH] for text in facts.values()]
+    found = _gather(np.frombuffer(b"".join(own), np.uint8))
+    all_digests = found.reshape(-1, len(facts), _WIDTH)
+    differs = (all_digests != all_digests[0]).any(2)
+    for k, (name, text) in enumerate(facts.items()):
+        others = np.flatnonzero(differs[:, k]).tolist()
+        if others:
+            shown = text if len(text) < 80 and "\n" not in text else "another one"
+            raise ExecutionError(
+                f"the processes do not run the same program: {name} of process "
+                f"{', '.join(map(str, others))} differs from that of process 0. "
+                f"This is process {process_index()}, with {shown}.",
+                hint="start all processes with the same script, arguments, seed and packages; a choice by "
+                "process, by time or by random numbers without a seed must not change the program.",
+            )
+
+
+def _gather(row: Array) -> Array:
+    """Return the rows of all processes. Processes may have different numbers of devices."""
+    first = {one.process_index: one for one in reversed(jax.devices())}
+    mesh = Mesh(np.array([first[k] for k in sorted(first)]), ("process",))
+    rows, whole = (
+        NamedSharding(mesh, PartitionSpec("process")),
+        NamedSharding(mesh, PartitionSpec()),
+    )
+    shape = (len(first), *row.shape)
+    placed = jax.make_array_from_callback(shape, rows, lambda _: row[None])
+    return np.asarray(jax.jit(lambda x: x, out_shardings=whole)(placed))

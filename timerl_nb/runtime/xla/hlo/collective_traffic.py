@@ -1,0 +1,110 @@
+"""Communication between devices: counted in XLA's optimised HLO, and predicted by the memory plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log2
+from typing import Final
+
+from timerl_nb.base.text_formatting import format_count
+from timerl_nb.compiler.memory.placement.device_communication import predict_sum_bytes
+from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
+from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Counting, Work
+from timerl_nb.runtime.xla.hlo.hlo_parser import Computation, Instruction, computations
+from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
+
+_COLLECTIVES: Final = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-")
+
+
+@dataclass(frozen=True)
+class Communication:
+    """Communication between the devices of a program in a run.
+
+    Attributes:
+        devices: the number of devices.
+        processes: the number of processes.
+        turns: the number of iterations of the outermost loop.
+        predicted: bytes of the sums over the divided dimension, by operation, from the memory plan.
+        collectives: operations that XLA starts on all devices together.
+        nbytes: bytes of their results, on one device.
+
+    A ring moves 2 (d - 1) / d times as many bytes from each of d devices.
+    """
+
+    devices: int
+    processes: int
+    turns: int
+    predicted: dict[str, int]
+    collectives: int
+    nbytes: int
+
+    def predict_weak_scaling(
+        self,
+        turn_seconds: float,
+        devices: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
+        *,
+        latency: float = 20e-6,
+        bandwidth: float = 12.5e9,
+    ) -> dict[int, float]:
+        """Predict the efficiency of more devices that each have as many instances as now.
+
+        A collective of n bytes over d devices is assumed to take `2 log2(d) latency + 2 (d - 1) / d * n / bandwidth`,
+        without overlap with computation. Nothing is measured.
+
+        Args:
+            turn_seconds: the time of an iteration on one device, such as `program.turn_seconds`.
+            devices: numbers of devices.
+            latency: seconds of one message; by default that of a data centre's Ethernet.
+            bandwidth: bytes per second of one device's link; by default 100 Gbit/s.
+
+        Returns:
+            the time of an iteration without communication over its time with it, by number of devices.
+        """
+        calls, nbytes = self.collectives / max(1, self.turns), self.nbytes / max(1, self.turns)
+        lost = lambda d: calls * 2 * log2(d) * latency + 2 * (d - 1) / d * nbytes / bandwidth  # noqa: E731
+        return {d: turn_seconds / (turn_seconds + lost(d)) for d in devices}
+
+    def __str__(self) -> str:
+        each = max(1, self.turns)
+        lines = [
+            f"{format_count(self.devices, 'device')} in {format_count(self.processes, 'process')}, "
+            f"per iteration of {self.turns:,}:",
+            f"  predicted by the plan: {sum(self.predicted.values()) / each:,.0f} bytes of sums",
+            f"  in XLA's program: {self.nbytes / each:,.0f} bytes in {self.collectives / each:,.1f} collectives",
+        ]
+        largest = sorted(self.predicted.items(), key=lambda pair: -pair[1])[:5]
+        return "\n".join([*lines, *(f"    {name}: {n / each:,.0f} bytes" for name, n in largest)])
+
+
+def communication_of(lowered: Lowered, turns: int | None) -> Communication | None:
+    """Return the communication of a run; None for one device, or if it depends on values of the run.
+
+    Waits for XLA to compile.
+    """
+    made, shards = calls_made(lowered), lowered.shards
+    if shards is None or made is None:
+        return None
+    total = Work()
+    for number, times in made.items():
+        repeated = lowered.calls[number - 1].loop is not None
+        total += _collectives(lowered.hlo(number), 1 if repeated else None) * times
+    predicted = dict(predict_sum_bytes(lowered.plan, shards.share))
+    return Communication(
+        shards.count, shards.processes, turns or 1, predicted, total.launches, total.nbytes
+    )
+
+
+def _collectives(text: str, turns: int | None) -> Work:
+    entry, named = computations(text)
+    loops = (x for x in entry.values() if x.kind == "while" and x.turns is None)
+    known = {} if turns is None else {loop.called_computation("body"): turns for loop in loops}
+    return _CollectiveCounter(named, known).count_computation(entry)
+
+
+class _CollectiveCounter(Counting):
+    """Counter of collectives only, with the bytes of their results."""
+
+    def launch(self, one: Instruction, around: Computation) -> Work:
+        started = one.kind.startswith(_COLLECTIVES) and not one.kind.endswith("-done")
+        return Work(1, nbytes=one.nbytes) if started else Work()
