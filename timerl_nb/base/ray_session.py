@@ -9,7 +9,8 @@ import os
 import re
 import warnings
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -32,6 +33,10 @@ def why_no_ray() -> str | None:
     """Return the reason why Ray cannot be used; None if it can."""
     if find_spec("ray") is None:
         return f"Ray is not installed: {INSTALL}"
+    return _why_too_old()
+
+
+def _why_too_old() -> str | None:
     try:
         found = version("ray")
     except PackageNotFoundError:  # a copy without metadata; importing it reports problems
@@ -54,7 +59,7 @@ def import_ray() -> Any:
         raise MissingPartError(
             f"Ray cannot be imported: {error}.", hint=f"install the extra: {INSTALL}."
         ) from error
-    why = why_no_ray()
+    why = _why_too_old()
     if why is not None:
         raise MissingPartError(f"{why.partition(':')[0]}.", hint=f"install the extra: {INSTALL}.")
     return ray
@@ -122,25 +127,39 @@ class RaySession:
                 hint=f"call ray.shutdown() after the end of {self.user}.",
             ) from cause
 
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Let other threads shut Ray down only after this block, which should be short.
+
+        Ray ends the whole process if a thread calls it after its shutdown.
+
+        Raises:
+            ExecutionError: Ray was shut down.
+        """
+        with _shutdown_lock():
+            self.check_alive()
+            yield
+
     @property
     def cpus(self) -> int:
         """Number of CPUs of the cluster."""
-        self.check_alive()
-        return int(self.ray.cluster_resources().get("CPU", 0))
+        with self.connected():
+            return int(self.ray.cluster_resources().get("CPU", 0))
 
     @property
     def free_cpus(self) -> int:
         """Number of CPUs that no actor or task has reserved."""
-        self.check_alive()
-        return int(self.ray.available_resources().get("CPU", 0))
+        with self.connected():
+            return int(self.ray.available_resources().get("CPU", 0))
 
     def node_for(self, number: int) -> Any:
         """Return a scheduling strategy that places processes with consecutive numbers on nodes in turn.
 
         If a node has ended, Ray chooses another one. It ignores the strategy of a process without a CPU.
         """
-        here = self.ray.get_runtime_context().get_node_id()
-        alive = [one["NodeID"] for one in self.ray.nodes() if one["Alive"]]
+        with self.connected():
+            here = self.ray.get_runtime_context().get_node_id()
+            alive = [one["NodeID"] for one in self.ray.nodes() if one["Alive"]]
         nodes = [here, *sorted(set(alive) - {here})]
         strategies = import_module("ray.util.scheduling_strategies")
         return strategies.NodeAffinitySchedulingStrategy(nodes[number % len(nodes)], soft=True)
@@ -174,9 +193,8 @@ class RaySession:
 
     def kill(self, actor: Any) -> None:
         """End an actor; no effect if it or Ray has already ended."""
-        if self.is_alive:
-            with suppress(Exception):  # Ray ends in this moment
-                self.ray.kill(actor, no_restart=True)
+        with suppress(Exception), self.connected():
+            self.ray.kill(actor, no_restart=True)
 
     def close(self) -> None:
         """Shut Ray down if it was started here and has no other user. Call this once."""
@@ -208,6 +226,11 @@ def reason_of_death(error: BaseException) -> str:
     reasons = [one for one in others if one.strip() and not one.startswith("\t")]
     said = " ".join(" ".join(reasons or [first]).split())
     return said.partition(" Some common causes")[0][:_LONGEST].rstrip(".")
+
+
+def _shutdown_lock() -> AbstractContextManager[object]:
+    """Return the lock that Ray holds during a shutdown; versions without it are not protected."""
+    return getattr(import_module("ray._private.worker"), "_connect_or_shutdown_lock", nullcontext())
 
 
 def _identity_of(ray: Any) -> tuple[str, str]:

@@ -89,6 +89,7 @@ def until(condition: Callable[[], Any]) -> Any:
     ends = time.monotonic() + 300
     while not (found := condition()):
         assert time.monotonic() < ends, "the condition has not become true"
+        assert all(run.state != "failed" for run in RUNS), "a run has failed"
         time.sleep(0.01)
     return found
 
@@ -319,13 +320,17 @@ def test_a_package_that_workers_lack_is_named(
 
 
 def test_what_cannot_be_pickled_is_refused() -> None:
-    class Locked(Dqn):
-        pass
+    class Locked:
+        def __init__(self) -> None:
+            self.of, self.lock = DQN, threading.Lock()
 
-    locked = Locked("CartPole-v1", hidden=(4,))
-    object.__setattr__(locked, "lock", threading.Lock())
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__") or name == "of":
+                raise AttributeError(name)
+            return getattr(self.of, name)
+
     with pytest.raises(OptionError, match="cannot be sent to other processes") as refused:
-        trained(locked, turns=3)
+        trained(Locked(), turns=3)
     assert "lock" in str(refused.value)
 
 

@@ -217,6 +217,26 @@ def test_a_shard_that_dies_during_a_draw_is_replaced() -> None:
     assert sum(one.rows for one in buffer.losses) == 64 and len(buffer) == 0
 
 
+def test_a_shard_that_never_answers_ends_the_run() -> None:
+    buffer, opened = sharded(like(64), 2)
+    open_shard = buffer._opened
+
+    def dead(k: int, capacity: int) -> Any:
+        made = open_shard(k, capacity)
+        made.dies_at = "now"  # type: ignore[attr-defined]
+        return made
+
+    buffer._opened = dead
+    opened[0].dies_at = "now"
+    with (
+        pytest.warns(TimeRLWarning, match="lost with shard 0"),
+        pytest.raises(ExecutionError, match="shard 0 has died 3 times before its first answer"),
+    ):
+        for _ in range(6):
+            buffer.insert_entries(rows(0, 8))
+            buffer._settle()
+
+
 def test_an_insertion_whose_rows_disappear_is_counted() -> None:
     buffer, opened = sharded(like(64), 2)
     buffer.insert_entries(rows(0, 8))

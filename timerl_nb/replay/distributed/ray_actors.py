@@ -24,7 +24,10 @@ from timerl_nb.replay.training.actor_threads import Weights
 from timerl_nb.replay.training.environment_group import ActedSteps, Death
 from timerl_nb.runtime.jax_backend import graph_function as graph
 
-_POLL: Final = 0.2  # seconds between two checks for a stop of the run
+POLL: Final = (
+    0.1  # seconds of one wait, after which a run can stop, and another thread can shut Ray down
+)
+PAUSE: Final = 0.001  # seconds between two waits, for this other thread
 _PATIENCE: Final = (
     120.0  # seconds without any block before a warning: a process needs many seconds to start
 )
@@ -139,8 +142,9 @@ class RayActors:
         # actors share CPUs, so that Ray can place all of them, and a shard beside them
         share = np.floor(min(0.99, 0.99 * self._session.cpus / count) * 1000) / 1000
         options = {"num_cpus": share, "max_restarts": 0, "runtime_env": ENVIRONMENT}
-        made = self._ray.remote(Stepper).options(scheduling_strategy="SPREAD", **options)
-        return _Process(number, made.remote(self._pool.request))
+        with self._session.connected():
+            made = self._ray.remote(Stepper).options(scheduling_strategy="SPREAD", **options)
+            return _Process(number, made.remote(self._pool.request))
 
     def close(self) -> None:
         """End all processes."""
@@ -167,12 +171,12 @@ class RayActors:
         return 2 if self._again and len(self._groups) <= len(self._processes) else 1
 
     def _submit(self, number: int, weights: Weights) -> None:
-        self._session.check_alive()
         process = self._processes[number % len(self._processes)]
         life = self._groups[number].life
         try:
-            block = process.actor.block.options(num_returns=2)
-            asked = block.remote(number, life, weights[0], self._put(weights))
+            with self._session.connected():
+                block = process.actor.block.options(num_returns=2)
+                asked = block.remote(number, life, weights[0], self._put(weights))
         except (Exception, SystemExit) as error:  # the latter: Ray is shut down
             raise self._session.explain(error) from error
         self._requests.append(_Request(number, process, *asked))
@@ -198,9 +202,10 @@ class RayActors:
             ExecutionError: Ray has failed.
         """
         while True:
-            found = self._collect(1, _POLL)
+            found = self._collect(1, POLL)
             if found:
                 return found[0]
+            time.sleep(PAUSE)
             if self._pool.is_stopping():
                 raise Stopped
             self._warn_if_not_placed()
@@ -211,11 +216,11 @@ class RayActors:
 
     def _collect(self, most: int, timeout: float) -> list[ActedSteps | Death]:
         if not self._ready and self._requests:
-            self._session.check_alive()
             asked = {one.result: one for one in self._requests}
             count = min(most, len(asked))
             try:
-                done, _ = self._ray.wait([*asked], num_returns=count, timeout=timeout)
+                with self._session.connected():
+                    done, _ = self._ray.wait([*asked], num_returns=count, timeout=timeout)
             except (Exception, SystemExit) as error:  # the latter: Ray is shut down
                 raise self._session.explain(error) from error
             for ref in done:
@@ -228,14 +233,14 @@ class RayActors:
             return
         self._requests.remove(one)
         try:
-            made = self._ray.get(one.result)
+            with self._session.connected():
+                made, entries = self._ray.get(one.result), one.entries
+                if not self._pool.by_reference and not isinstance(made, Failure):
+                    entries = self._ray.get(entries)
             if isinstance(made, Failure):
                 self._forget(one.group)
                 self._ready.append(Death(one.group, _error(made)))
                 return
-            entries = one.entries
-            if not self._pool.by_reference:
-                entries = self._ray.get(entries)
         except self._ray.exceptions.RayActorError as error:
             self._has_died(one, error)
             return

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.ray_session import RaySession, reason_of_death
-from timerl_nb.replay.distributed.ray_actors import ENVIRONMENT
+from timerl_nb.replay.distributed.ray_actors import ENVIRONMENT, PAUSE, POLL
 from timerl_nb.replay.distributed.replay_shard import (
     Pending,
     ReplayShard,
@@ -48,26 +49,17 @@ class RayShard:
 
     def _call(self, method: str, *given: Any) -> Pending[Any]:
         session, ray = self._session, self._session.ray
-        session.check_alive()
         own = self.actor._actor_id.hex()
         try:
-            asked = getattr(self.actor, method).remote(*given)
+            with session.connected():
+                asked = getattr(self.actor, method).remote(*given)
         except (Exception, SystemExit) as error:  # the latter: Ray is shut down
             raise session.explain(error) from error
 
         def wait() -> Any:
-            session.check_alive()
             known = ray.exceptions
             try:
-                made = ray.get(asked, timeout=None if self._has_answered else _PATIENCE)
-                self._has_answered = True
-                return made
-            except known.GetTimeoutError as error:
-                raise ExecutionError(
-                    f"Ray has not started shard {self._number} in {_PATIENCE:.0f} s: {session.free_cpus} of "
-                    f"{session.cpus} CPUs are free.",
-                    hint="end other jobs of the cluster, or choose fewer shards.",
-                ) from error
+                return self._answer(asked)
             except known.RayActorError as error:
                 if error.actor_id in (None, own):
                     raise ShardLost(reason_of_death(error)) from error
@@ -78,6 +70,26 @@ class RayShard:
                 raise session.explain(error) from error
 
         return wait
+
+    def _answer(self, asked: Any) -> Any:
+        """Wait for the result of a call.
+
+        Raises:
+            ExecutionError: the shard does not start, or Ray was shut down.
+        """
+        session, ray, begun = self._session, self._session.ray, time.monotonic()
+        while True:
+            with session.connected():
+                if ray.wait([asked], timeout=POLL)[0]:
+                    self._has_answered = True
+                    return ray.get(asked)
+            if not self._has_answered and time.monotonic() - begun > _PATIENCE:
+                raise ExecutionError(
+                    f"Ray has not started shard {self._number} in {_PATIENCE:.0f} s: {session.free_cpus} of "
+                    f"{session.cpus} CPUs are free.",
+                    hint="end other jobs of the cluster, or choose fewer shards.",
+                )
+            time.sleep(PAUSE)
 
     def close(self) -> None:
         self._session.kill(self.actor)
@@ -93,11 +105,11 @@ def ray_shards(session: RaySession, like: Replay) -> Callable[[int, int], ShardH
     given = {**options, "limiter": None}  # the limiter counts the rows of all shards
 
     def open_shard(number: int, capacity: int) -> RayShard:
-        session.check_alive()
         place = session.node_for(number)
-        shard = session.ray.remote(ReplayShard).options(
-            num_cpus=_CPUS, max_restarts=0, scheduling_strategy=place, runtime_env=ENVIRONMENT
-        )
-        return RayShard(session, shard.remote(capacity, fields, **given), number)
+        with session.connected():
+            shard = session.ray.remote(ReplayShard).options(
+                num_cpus=_CPUS, max_restarts=0, scheduling_strategy=place, runtime_env=ENVIRONMENT
+            )
+            return RayShard(session, shard.remote(capacity, fields, **given), number)
 
     return open_shard

@@ -62,7 +62,8 @@ class _Known:
         return min(self.inserted, self.capacity)
 
 
-_EMPTY = ShardReport(0, 0.0, np.inf)
+_EMPTY = ShardReport(0, 0.0, np.inf)  # before the first answer
+_LIVES = 3  # deaths of a shard before its first answer, after which the run fails
 
 
 class ShardedReplay:
@@ -112,6 +113,7 @@ class ShardedReplay:
         self.inserted = self.sampled = self.dropped = 0
         self._draws, self._greatest = 0, 1.0
         self._next = 0  # shard of the next rows
+        self._unborn: dict[int, int] = {}  # successive deaths before the first answer, by shard
         self._shards = [_Known(opened(k, size), size, 0, 0, _EMPTY) for k, size in enumerate(sizes)]
 
     def __len__(self) -> int:
@@ -194,6 +196,12 @@ class ShardedReplay:
         """Replace a dead shard by an empty one; no effect if this has happened before."""
         if self._shards[k] is not lost:
             return
+        self._unborn[k] = self._unborn.get(k, 0) + 1 if lost.report is _EMPTY else 0
+        if self._unborn[k] >= _LIVES:
+            raise ExecutionError(
+                f"shard {k} has died {_LIVES} times before its first answer: {error}.",
+                hint="check that its machines can import this package, and have enough memory.",
+            ) from error
         self._pending = [one for one in self._pending if one[1] is not lost]
         self._lose(ProcessLoss(f"shard {k}", lost.size, str(error)))
         lost.handle.close()
