@@ -36,6 +36,10 @@ class Processes:
     Attributes:
         index: the number of this process, from 0 on. Process 0 writes files.
         count: the number of processes.
+
+    Example:
+        >>> trl.distributed.initialize().is_first
+        True
     """
 
     index: int
@@ -106,7 +110,11 @@ def initialize(
 
 
 def shutdown() -> None:
-    """Disconnect this process. All processes must call it. Without a connection it does nothing."""
+    """Disconnect this process. All processes must call it. Without a connection it does nothing.
+
+    Example:
+        >>> trl.distributed.shutdown()
+    """
     disconnect()
 
 
