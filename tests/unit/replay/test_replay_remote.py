@@ -44,7 +44,7 @@ def ray_of(version: str) -> Any:
         ({"cluster": 3}, "cluster=3 is not supported"),
         ({"shards": 2}, 'shards=2 needs cluster="ray"'),
         ({"cluster": "ray", "shards": 2, "mode": "exact"}, 'mode="exact" excludes shards=2'),
-        ({"cluster": "ray", "policy": Stepwise()}, "excludes a policy"),
+        ({"cluster": "ray", "policy": Stepwise()}, "excludes policy="),
     ],
     ids=str,
 )
@@ -168,7 +168,13 @@ def test_a_failed_exact_run_names_its_save(
         return block(self, version, params)
 
     place = tmp_path / folder if folder else None
-    options: dict[str, Any] = {"mode": "exact", "envs": 2, "steps": 4, "learning_starts": 8, "batch": 8}
+    options: dict[str, Any] = {
+        "mode": "exact",
+        "envs": 2,
+        "steps": 4,
+        "learning_starts": 8,
+        "batch": 8,
+    }
     options |= {"groups": 1, "every": every, "folder": place, "turns": 9}
     monkeypatch.setattr(Group, "block", fails_once)
     run = trl.replay.train(DQN, **options)

@@ -1,4 +1,4 @@
-"""Remote actors on Ray, with the interface of `actor_threads.Actors`.
+"""Remote actors on Ray, with the interface `actor_threads.ActorPool`.
 
 Each process of Ray steps the environments of one or more groups. Only metadata of a block passes through this module, if
 the entries go to a shard.
@@ -78,7 +78,7 @@ class _Request:
 
 @dataclass(frozen=True)
 class RayPool:
-    """What the actors of a run have in common.
+    """Common settings of the actors of a run.
 
     Attributes:
         session: the connection to Ray.
