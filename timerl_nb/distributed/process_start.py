@@ -36,6 +36,11 @@ class Processes:
     Attributes:
         index: the number of this process, from 0 on. Process 0 writes files.
         count: the number of processes.
+
+    Example:
+        >>> me = trl.distributed.initialize()
+        >>> me.count, me.is_first
+        (1, True)
     """
 
     index: int
@@ -107,7 +112,11 @@ def initialize(
 
 
 def shutdown() -> None:
-    """Disconnect this process. All processes must call it. Without a connection it does nothing."""
+    """Disconnect this process. All processes must call it. Without a connection it does nothing.
+
+    Example:
+        >>> trl.distributed.shutdown()
+    """
     disconnect()
 
 
