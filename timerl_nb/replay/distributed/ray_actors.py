@@ -136,7 +136,7 @@ class RayActors:
                 self.ask(group.number)
 
     def _start(self, number: int, count: int) -> _Process:
-        # actors share CPUs, so that Ray can place all of them, and a shard beside them
+        # actors share CPUs, so that Ray can place all of them and the shards
         share = np.floor(min(0.99, 0.99 * self._session.cpus / count) * 1000) / 1000
         options = {"num_cpus": share, "max_restarts": 0, "runtime_env": ENVIRONMENT}
         made = self._ray.remote(Stepper).options(scheduling_strategy="SPREAD", **options)
