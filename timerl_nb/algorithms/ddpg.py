@@ -46,7 +46,7 @@ def ddpg(
     noise_correlation: float = 0.0,
     learning_starts: int = 500,
 ) -> Context:
-    """Return the program of DDPG with replay from the program's own past steps.
+    """Return the program of DDPG with a replay window of the program's own past steps.
 
     It takes T steps in each of B environments, with one update of actor and critic per step from `learning_starts` on. The
     outputs over t are "return", the mean over the episodes that end at t (0 if there are none), "episodes", their
@@ -58,9 +58,10 @@ def ddpg(
         buffer_size, batch, steps, alpha, beta, gamma: as for `dqn`.
         lr: Adam's initial learning rates of actor and critic; they decrease linearly to 0.
         tau: the fraction by which the target networks approach the networks at each step.
-        noise: (first, last, steps): the standard deviation of the exploration noise, in halves of the box. It changes
-            linearly from `first` to `last` over `steps` steps.
-        noise_correlation: the correlation of consecutive noise; 0.85 resembles an Ornstein-Uhlenbeck process.
+        noise: (first, last, steps): the standard deviation of the exploration noise, for actions scaled to [-1, 1]. It
+            changes linearly from `first` to `last` over `steps` steps.
+        noise_correlation: the correlation of the noise of consecutive steps; 0.85 resembles an Ornstein-Uhlenbeck
+            process.
         learning_starts: the first step with an update.
 
     Returns:

@@ -63,7 +63,7 @@ def dqn(
     max_norm: float = 10.0,
     scale: Sequence[float] | None = None,
 ) -> Context:
-    """Return the program of DQN with replay from the program's own past steps.
+    """Return the program of DQN with a replay window of the program's own past steps.
 
     It takes T steps in each of B environments, with one update per step from `learning_starts` on. The outputs over t are
     "return", the mean over the episodes that end at t (0 if there are none), "episodes", their number, and "loss".
@@ -71,26 +71,27 @@ def dqn(
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`.
         hidden: the widths of the tanh layers.
-        mask: a function of observations that returns the allowed actions, such as `trl.env.TicTacToe.legal`; axes of draws
-            may come first. None allows all actions.
+        mask: a function of observations that returns the allowed actions, such as `trl.env.TicTacToe.legal`.
+            Observations may have a leading axis, of a batch of samples. None allows all actions.
         buffer_size: the number of steps per environment in the replay window.
         batch: the number of steps drawn per environment and update.
-        steps: the number of rewards in a return.
-        double: choose the next action by the network and evaluate it by the target network.
+        steps: the number n of rewards in an n-step return.
+        double: double Q-learning: the network chooses the next action, and the target network evaluates it.
         dueling: a dueling network, with separate streams for the value of an observation and the actions' advantages.
         atoms: the number of atoms of the return distribution of each action (C51). Loss and priority are then its
             cross-entropy. None learns mean returns.
-        support: the smallest and the greatest atom; choose them by the environment's returns with `gamma`.
-        alpha: draw steps with probabilities proportional to `(|error| + 1e-3)**alpha`; None draws uniformly.
-        beta: the exponent of the importance weights that correct this; 1 is the full correction.
-        gamma: the discount.
+        support: the smallest and the greatest atom. Choose them to enclose the discounted returns of the environment.
+        alpha: draw steps with probabilities proportional to `(|TD error| + 1e-3)**alpha`; None draws uniformly.
+        beta: the exponent of the importance weights that correct for `alpha`; 1 is the full correction.
+        gamma: the discount factor.
         lr: Adam's initial learning rate; it decreases linearly to 0.
-        target_every: the number of steps between copies of the network to its target.
+        target_every: the number of steps between copies of the parameters into the target network.
         epsilon: (first, last, steps): the probability of a random action. It changes linearly from `first` to `last`
             over `steps` steps.
         learning_starts: the first step with an update.
         max_norm: the greatest Euclidean norm of the gradients.
-        scale: factors of the observations; use them if some components vary much less than others.
+        scale: a factor for each component of the observations; None for no scaling. Use it if some components vary much
+            less than others.
 
     Returns:
         a context with the dimensions b and t; compile it with bounds for B and T.

@@ -1,8 +1,8 @@
 """Recurrent deep Q-learning from replayed sequences, R2D2. Source: Kapturowski et al. 2019.
 
 R2D2 is double DQN with a recurrent network. Each iteration adds a sequence of T steps per environment to the replay
-window, with the network's states. An update starts from a stored state `burn_in` steps before a drawn sequence, and
-computes the state at its beginning with the current parameters (burn-in).
+window, with the network's states. An update reads the stored state `burn_in` steps before the beginning of a sampled
+sequence. From there, it computes the state at the beginning with the current parameters (burn-in).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def r2d2(
     learning_starts: int = 20,
     max_norm: float = 10.0,
 ) -> Context:
-    """Return the program of R2D2 with replay of sequences from the program's own past.
+    """Return the program of R2D2 with a replay window of the program's own past sequences.
 
     Each iteration takes T steps in each of B environments. Iterations from `learning_starts` on also make one update. T is the
     length of the sequences, so gradients flow back through at most T steps. The outputs over i are "return", the mean
@@ -76,19 +76,19 @@ def r2d2(
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`, with discrete actions.
         hidden: the widths of the tanh layers before the GRU.
-        mask: a function of observations that returns the allowed actions, such as `trl.env.TicTacToe.legal`; axes of draws
-            may come first. None allows all actions.
+        mask: a function of observations that returns the allowed actions, such as `trl.env.TicTacToe.legal`.
+            Observations may have a leading axis, of a batch of samples. None allows all actions.
         state_size: the size of the GRU's state.
         buffer_size: the number of sequences per environment in the replay window.
         batch: the number of sequences drawn per environment and update.
         burn_in: the number of burn-in steps before a sequence, at most T; 0 begins with the stored state.
-        steps: the number of rewards in a return; returns end at the end of a sequence.
-        alpha, beta: as for `dqn`. The error of a sequence is `eta` times the greatest error of its steps, plus
-            `1 - eta` times their mean.
+        steps: the number n of rewards in an n-step return; returns end at the end of a sequence.
+        alpha, beta: as for `dqn`. The error of a sequence is `eta` times the greatest absolute TD error of its steps,
+            plus `1 - eta` times their mean.
         eta: the weight of the greatest error.
-        gamma: the discount.
+        gamma: the discount factor.
         lr: Adam's initial learning rate; it decreases linearly to 0.
-        target_every: the number of iterations between copies of the network to its target.
+        target_every: the number of iterations between copies of the parameters into the target network.
         epsilon: (first, last, iterations): the probability of a random action. It changes linearly from `first` to
             `last` over `iterations` iterations.
         learning_starts: the first iteration with an update, at least 1.
@@ -147,7 +147,7 @@ def r2d2(
                 stored_state = sample.ends(h[b, i, 0])
 
         def unroll(network: Network, start: Tensor, obs: Tensor, done: Tensor, first: Any) -> Pair:
-            """Return the states after each observation, and the last one before the next observation.
+            """Return the state after each observation, and the initial state of the following sequence.
 
             The recurrence begins at step `first` from the state `start`.
             """

@@ -53,7 +53,7 @@ def sac(
     repeat_probability: float = 0.0,
     learning_starts: int = 500,
 ) -> Context:
-    """Return the program of SAC with replay from the program's own past steps.
+    """Return the program of SAC with a replay window of the program's own past steps.
 
     It takes T steps in each of B environments, with one update of actor, both critics and temperature per step from
     `learning_starts` on. Before, actions are uniform. The outputs over t are "return", the mean over the episodes that end at t
@@ -65,9 +65,10 @@ def sac(
         buffer_size, batch, steps, gamma: as for `dqn`.
         lr: Adam's learning rates of actor, critics and temperature.
         tau: the fraction by which the target networks approach the critics at each step.
-        target_entropy: the entropy of actions, in halves of the box, to which the temperature adapts; None for minus the
-            number of their elements.
-        repeat_probability: the probability that a uniform action, before step `learning_starts`, repeats the previous action.
+        target_entropy: the entropy to which the temperature adapts, for actions scaled to [-1, 1]. None for minus the
+            number of elements of an action.
+        repeat_probability: the probability that a step before `learning_starts` repeats the previous action, instead of
+            a uniform draw.
         learning_starts: the first step with an update.
 
     Returns:

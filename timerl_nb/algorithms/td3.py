@@ -53,7 +53,7 @@ def td3(
     delay: int = 2,
     learning_starts: int = 500,
 ) -> Context:
-    """Return the program of TD3 with replay from the program's own past steps.
+    """Return the program of TD3 with a replay window of the program's own past steps.
 
     It takes T steps in each of B environments, with one update of both critics per step from `learning_starts` on. Before, actions
     are uniform. The outputs over t are "return", the mean over the episodes that end at t (0 if there are none),
@@ -64,10 +64,10 @@ def td3(
         hidden: the widths of the tanh layers of actor and critics.
         buffer_size, batch, steps, gamma: as for `dqn`.
         lr: Adam's learning rates of actor and critics.
-        tau: the fraction by which the target networks approach the networks.
-        noise: the standard deviation of the exploration noise, in halves of the box.
-        target_noise: the standard deviation of the noise of the target's actions, and its greatest size.
-        delay: the number of steps between two changes of the actor and of the target networks.
+        tau: the fraction by which the target networks approach the networks, whenever the actor is updated.
+        noise: the standard deviation of the exploration noise, for actions scaled to [-1, 1].
+        target_noise: the standard deviation of the noise of the target's actions, and its greatest absolute value.
+        delay: the number of steps between two updates of the actor and of the target networks.
         learning_starts: the first step with an update.
 
     Returns:

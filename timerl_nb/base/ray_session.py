@@ -1,6 +1,7 @@
 """Connection to Ray: import, version check, start, messages, and shutdown by the last user.
 
-A Ray that the user has initialised stays. A Ray that this module has started ends with its last session.
+A Ray instance that the user has initialised is not shut down. An instance started by this module ends with its last
+session.
 """
 
 from __future__ import annotations

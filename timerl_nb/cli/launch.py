@@ -35,14 +35,20 @@ def main(words: Sequence[str]) -> int:
     own, script = _split(words)
     parser = Parser("launch", "Start the processes of a distributed program.", _EXAMPLES)
     parser.add_argument(
-        "-n", "--processes", type=positive, required=True, help="the total number of processes"
+        "-n",
+        "--processes",
+        type=positive,
+        required=True,
+        help="the number of processes on all hosts",
     )
     parser.add_argument(
         "--nodes", type=positive, default=1, help="the number of hosts (default: 1)"
     )
     parser.add_argument("--node", type=int, default=0, help="the number of this host, from 0 on")
     parser.add_argument(
-        "--coordinator", help="the address of process 0 (default: a free port of this machine)"
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="the address of process 0 (default: a free port of this machine)",
     )
     parser.add_argument(
         "--devices-per-process",
@@ -53,7 +59,7 @@ def main(words: Sequence[str]) -> int:
         "--heartbeat",
         type=positive,
         default=30,
-        help="seconds after which a process without a sign of life counts as dead (default: 30)",
+        help="seconds after which a process without a heartbeat counts as dead (default: 30)",
     )
     parser.add_argument("script", nargs="?", help="a Python file with its arguments, or -m MODULE")
     given = parser.parse_words(own)
@@ -63,12 +69,12 @@ def main(words: Sequence[str]) -> int:
         raise OptionError(
             f"{given.processes} processes on {given.nodes} hosts, of which this is number {given.node}, are "
             "not possible.",
-            hint="let --processes be a multiple of --nodes, and --node less than --nodes.",
+            hint="choose --processes as a multiple of --nodes, and --node from 0 to --nodes - 1.",
         )
     if given.nodes > 1 and given.coordinator is None:
         raise OptionError(
-            "--coordinator is missing.",
-            hint="pass the address of the first host with a free port, on all hosts.",
+            f"--coordinator is missing, which --nodes {given.nodes} requires.",
+            hint="pass the address of the first host with a free port, such as 10.0.0.1:1234, on all hosts.",
         )
     address = given.coordinator or f"127.0.0.1:{_free_port()}"
     here = given.processes // given.nodes

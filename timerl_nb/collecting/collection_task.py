@@ -28,7 +28,7 @@ class Task:
         stores_states: whether a batch has the state of a recurrent policy before every step, instead
             of before the first one.
         ready: number of environments per call of the policy, and of trajectories per batch, if
-            environments step at their own pace; None if all step together.
+            environments step asynchronously; None if all step together.
         is_clustered: whether workers of a Ray cluster may collect.
         workers: number of these workers; None for one per CPU of the cluster.
         shard: for a worker's task, the position of its environments among all; else None.
@@ -77,7 +77,7 @@ class Task:
 
 
 class Registration:
-    """Meaning of an environment given by its name; a name that is registered again means another environment.
+    """Identity of the environment with a name. A name can be registered again for another environment.
 
     Args:
         env: the user's argument; see `resolve_environment`.
@@ -168,6 +168,6 @@ def check_pace(ready: int, envs: int, episodes: int | None) -> None:
         )
     if episodes is not None:
         raise OptionError(
-            "batches of episodes need environments that step together, but ready is set.",
+            f"ready={ready} excludes batches of episodes, for which all environments step together.",
             hint="leave out ready or episodes.",
         )

@@ -458,15 +458,15 @@ def collect(
             arrays for one environment.
         states: "first" or "all": whether `batch.states` has the state of a recurrent policy before
             the first step, or before every step.
-        ready: number of trajectories per batch, if environments step at their own pace, with "processes"
-            (one for each environment) or "threads"; at most `envs`. None if all environments step
-            together. The policy acts on the first `ready` environments with a result. A batch has the
-            first `ready` completed trajectories of `steps` consecutive steps, [steps, ready, …]; see
+        ready: number of trajectories per batch, at most `envs`, if environments step asynchronously: with
+            "processes" (one for each environment) or "threads". None if all environments step
+            together. The policy acts whenever `ready` environments have returned a result. A batch has
+            the first `ready` completed trajectories of `steps` consecutive steps, [steps, ready, …]; see
             `Batch.env_ids`. Batches are not reproducible, and fast environments contribute more steps.
         workers: number of Ray workers, at most `envs`; None for one per CPU of the cluster. Each
             reserves a CPU.
-        cluster: "ray" if `how="auto"` and `how="any"` may select workers of Ray; None if not, also if Ray
-            is already initialised.
+        cluster: "ray" lets `how="auto"` and `how="any"` select workers of Ray too. With None they do not,
+            even if Ray is initialised.
 
     Returns:
         A `Collector`; its `next()` returns a batch.

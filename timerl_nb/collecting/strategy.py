@@ -84,7 +84,7 @@ class Way(ABC):
         what: short description.
         wanted: required speed-up over another strategy for automatic selection.
         compiles: whether a batch is a compiled program for a fixed number of steps.
-        is_asynchronous: whether environments can step at their own pace; see `Task.ready`.
+        is_asynchronous: whether environments can step asynchronously; see `Task.ready`.
     """
 
     name: ClassVar[str]

@@ -1,4 +1,4 @@
-"""One program on several processes and hosts (`trl.distributed`), by the runtime of JAX.
+"""One program in several processes and on several hosts (`trl.distributed`), connected by JAX.
 
 All processes run the same script. After `initialize()`, programs compiled with `trl.Options(devices="all")` are
 divided among the devices of all processes.

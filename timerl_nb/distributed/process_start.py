@@ -38,8 +38,9 @@ class Processes:
         count: the number of processes.
 
     Example:
-        >>> trl.distributed.initialize().is_first
-        True
+        >>> me = trl.distributed.initialize()
+        >>> me.count, me.is_first
+        (1, True)
     """
 
     index: int
@@ -61,19 +62,20 @@ def initialize(
 ) -> Processes:
     """Connect this process with the other processes of a program.
 
-    Call it in every process, before the first use of JAX and before any program is compiled. Without arguments, the
-    processes are found from `timerl launch`, SLURM or Open MPI. Without any of these, the program has one process,
-    so the same script also runs alone. A second call returns the same processes.
+    Call it in every process, before the first use of JAX and before any program is compiled. Without arguments, it reads
+    the environment variables of `timerl launch`, SLURM or Open MPI. Without these variables, the program has one
+    process, so the same script also runs alone. A second call returns the result of the first one.
 
     Args:
-        coordinator: the address of process 0, such as "10.0.0.1:1234".
-        processes: the number of processes.
+        coordinator: the address of process 0 with a free port, such as "10.0.0.1:1234".
+        processes: the number of processes on all hosts.
         process: the number of this process, from 0 on.
-        heartbeat: the longest silence of a process in seconds, by default 30. Then it counts as dead, and the others end.
-        timeout: seconds to wait for the other processes.
+        heartbeat: the number of seconds after which a process without a heartbeat counts as dead, by default 30. The
+            other processes then end.
+        timeout: the number of seconds to wait for the other processes.
 
     Returns:
-        the number of this process, and of all.
+        the number of this process, and the number of all processes.
 
     Raises:
         OptionError: an argument is missing or invalid.
@@ -164,7 +166,7 @@ def _seconds(name: str, value: object) -> int:
 
 
 def _check_address(named: Mapping[str, Any], timeout: int) -> None:
-    """Check that process 0 can open its port, and wait until the others reach it; JAX ends the process instead."""
+    """Check that process 0 can open its port, and that the others can reach it. JAX would end the process instead."""
     host, _, port = named["coordinator_address"].rpartition(":")
     try:
         if named["process_id"] == 0:
@@ -192,7 +194,7 @@ def _connection_error(error: Exception, named: Mapping[str, Any]) -> ExecutionEr
     if "before any JAX" in said or "must be called before" in said:
         return ExecutionError(
             "JAX was used before trl.distributed.initialize.",
-            hint="call it first in the script, before arrays are made or programs are compiled.",
+            hint="call it at the beginning of the script, before arrays are made or programs are compiled.",
         )
     address = named.get("coordinator_address", "the address of the job scheduler")
     return ExecutionError(

@@ -24,22 +24,23 @@ def run_on_ray(
 ) -> list[Any]:
     """Run a distributed program in processes of a Ray cluster.
 
-    Each process calls `trl.distributed.initialize` and then the function, which compiles and executes programs with
-    `Options(devices="all")`. The processes are placed on the nodes in turn. They end after the call.
+    Each process is connected by `trl.distributed.initialize`, and then calls the function. The function compiles and
+    executes programs with `Options(devices="all")`. The processes are placed on the nodes in turn. They end after the
+    call.
 
     Args:
-        function: a function without arguments, called in each process. Ray pickles it, and its results.
+        function: a function without arguments, called in each process. Ray pickles the function and its results.
         processes: the number of processes.
-        resources: reserved for each process, such as {"CPU": 4, "GPU": 1}; one CPU by default.
-        heartbeat: the longest silence of a process in seconds.
+        resources: Ray resources reserved for each process, such as {"CPU": 4, "GPU": 1}; one CPU by default.
+        heartbeat: the number of seconds after which a process without a heartbeat counts as dead.
 
     Returns:
         the results, in the order of the processes' numbers.
 
     Raises:
         OptionError: an argument is invalid.
-        ExecutionError: a process has died or raised an error, which is named; the others are ended. Or the
-            cluster lacks the resources.
+        ExecutionError: a process has died or raised an error, or the cluster lacks the resources. The message names the
+            process, and the other processes are ended.
         MissingPartError: Ray cannot be imported, or is too old.
 
     Example:
@@ -107,7 +108,7 @@ def _check_resources(session: RaySession, count: int, needed: dict[str, float]) 
 
 
 def _await_first_error(session: RaySession, results: Sequence[Any]) -> None:
-    """Wait for all results, or for the first process with an error, which the others cannot replace.
+    """Wait for all results, or for the first process with an error: the others cannot continue without it.
 
     Raises:
         ExecutionError: a process has died.

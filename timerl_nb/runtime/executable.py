@@ -113,7 +113,7 @@ class Executable(Inspectable):
                 name, why = self.ast.names[op_id], HOSTED[self.pdg[op_id].kind]
                 raise OptionError(
                     f"{name} runs on the host ({why}), which is not possible in a program of "
-                    f"{lowered.processes} processes: each has a part of the arguments only.",
+                    f"{lowered.processes} processes: each process has only a part of the arguments.",
                     origin=self.pdg[op_id].origin,
                     hint="compile with devices=1, so that each process runs a program of its own. Or use an "
                     "environment of trl.env or a JAX function (trl.jaxed), which runs on the devices.",

@@ -1,4 +1,4 @@
-"""Objective functions of Optuna: a trial is a run that reports its rows."""
+"""Objective functions for Optuna: each trial runs a program and reports a metric."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def objective(
     value: Callable[[Result], float] | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Callable[[Any], float]:
-    """Return an objective for `study.optimize`: it runs a program, reports its rows, and obeys the pruner.
+    """Return an objective for `study.optimize`. Each trial runs a program, and reports a metric of its iterations.
 
-    A pruned run ends with the iteration of its last report.
+    If the pruner rejects a trial, the run ends after the last reported iteration.
 
     Args:
-        program: a function of an `optuna.Trial`, to a compiled program.
+        program: a function from an `optuna.Trial` to a compiled program.
         metric: the reported output, with one number per iteration. With several seeds, their mean is reported.
         seed: the seed of every run, or a function of the trial.
-        every: the number of iterations between two reports, at least.
+        every: the minimal number of iterations between two reports.
         value: the value of a finished trial, a function of the result. By default it is the mean of the metric
             over the last tenth of the iterations.
-        folder: each trial is saved and logged in a folder inside it, for example `trial-00003`, also if it is
-            pruned. The trial has its path as the user attribute `folder`.
+        folder: the folder for the saved states and logs of all trials, also of pruned ones. Each trial has a subfolder,
+            for example `trial-00003`. The trial's user attribute `folder` is the path of this subfolder.
 
     Returns:
-        A function of a trial.
+        A function from a trial to its value.
 
     Raises:
         MissingPartError: Optuna is not installed.

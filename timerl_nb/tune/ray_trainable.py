@@ -1,4 +1,4 @@
-"""Trainables of Ray Tune: a trial is a run that reports its rows, and resumes from Tune's checkpoints."""
+"""Trainables for Ray Tune: each trial runs a program, reports its outputs, and resumes from Tune's checkpoints."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ def trainable(
     seed: Seed = 0,
     every: int = 1,
 ) -> type[Any]:
-    """Return a trainable for `ray.tune.Tuner`: it runs a program, and reports its rows.
+    """Return a trainable for `ray.tune.Tuner`. Each trial runs a program, and reports its outputs.
 
-    A trial stopped by the scheduler ends with the iteration of its last report. Checkpoints are Tune's: set their
-    frequency with `CheckpointConfig(checkpoint_frequency=…)`. With
-    `FailureConfig(max_failures=…)`, a trial continues from the last one after the loss of its worker.
+    If the scheduler stops a trial, the run ends after the last reported iteration. Tune writes the checkpoints: set
+    their frequency with `CheckpointConfig(checkpoint_frequency=…)`. With `FailureConfig(max_failures=…)`, a trial
+    continues from its last checkpoint after the death of its worker.
 
     Args:
-        program: a function of a configuration (a dictionary), to a compiled program.
-        metric: the output for the scheduler, with one number per iteration. With several seeds, it is their mean.
-            The other outputs with one number per iteration are also reported.
+        program: a function from a configuration (a dictionary) to a compiled program.
+        metric: the output for comparisons by the scheduler, with one number per iteration. With several seeds, the mean over
+            them is reported. The other outputs with one number per iteration are reported too.
         seed: the seed of every run, or a function of the configuration.
-        every: the number of iterations between two reports, at least. `training_iteration` counts reports.
+        every: the minimal number of iterations between two reports. Tune's `training_iteration` is the number of
+            reports.
 
     Returns:
         A subclass of `ray.tune.Trainable`.

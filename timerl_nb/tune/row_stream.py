@@ -38,9 +38,9 @@ class RowStream:
 
     Args:
         program: the program.
-        metric: the output that decides about the run.
-        apart: the number of iterations between two rows, at least. The last row is always delivered.
-        last: the point of the last row that the caller has, if the run is resumed.
+        metric: the output; only rows with a value of it are delivered.
+        apart: the minimal number of iterations between two rows. The last row is always delivered.
+        last: the iteration of the last row that the caller has received, if the run is resumed.
         log: further loggers, as for `program.start`.
         options: other arguments of `program.start`.
 

@@ -1,4 +1,4 @@
-"""Environments that step at their own pace: `trl.collect(…, ready=k)`."""
+"""Environments that step asynchronously: `trl.collect(…, ready=k)`."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_errors_name_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ("options", "message"),
     [
         ({"ready": 3, "envs": 2}, "ready=3, but there are 2 environments"),
-        ({"ready": 1, "episodes": 2}, "but ready is set"),
+        ({"ready": 1, "episodes": 2}, "excludes batches of episodes"),
         ({"ready": 0}, "ready, the number of trajectories per batch, must be"),
         ({"ready": 1, "how": "loop"}, "its environments step together, which excludes ready="),
         ({"ready": 1, "how": "scan"}, "its environments step together, which excludes ready="),

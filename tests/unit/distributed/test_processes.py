@@ -60,8 +60,8 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
     assert "plan: 144 bytes of sums" in across and "program: 144 bytes in 2.0 collectives" in across
     assert "program: 0 bytes in 0.0 collectives" in none
     refused = {
-        "start": "OptionError: a program of several processes can only be executed as a whole.",
-        "turns": "OptionError: a program of several processes can only be executed as a whole.",
+        "start": "OptionError: a program of several processes cannot be controlled during its run.",
+        "turns": "OptionError: a program of several processes cannot be controlled during its run.",
         "time": "OptionError: every='1min' is a time, and the clocks of 2 processes differ.",
         "host": "OptionError: least runs on the host",
         "odd": "BoundsError: B = 5 points of b cannot be divided equally among 2 devices.",

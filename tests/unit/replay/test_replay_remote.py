@@ -44,7 +44,7 @@ def ray_of(version: str) -> Any:
         ({"cluster": 3}, "cluster=3 is not supported"),
         ({"shards": 2}, 'shards=2 needs cluster="ray"'),
         ({"cluster": "ray", "shards": 2, "mode": "exact"}, 'mode="exact" excludes shards=2'),
-        ({"cluster": "ray", "policy": Stepwise()}, "excludes a policy"),
+        ({"cluster": "ray", "policy": Stepwise()}, "excludes policy="),
     ],
     ids=str,
 )

@@ -343,7 +343,7 @@ def test_wrong_numbers_of_shards_are_refused() -> None:
     for wrong in (0, -1, 2.5, None, "x", True):
         with pytest.raises((OptionError, ShapeError), match="number of shards"):
             shard_capacities(10, wrong)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="11 shards cannot hold a capacity of 10 rows"):
+    with pytest.raises(OptionError, match="capacity of 10 rows cannot be divided among 11 shards"):
         shard_capacities(10, 11)
     used = like(10)
     used.insert(rows(0, 2))

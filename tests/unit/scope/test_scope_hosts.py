@@ -291,7 +291,7 @@ def test_damaged_files_of_hosts_are_named(several: Path, tmp_path: Path) -> None
         with pytest.raises(ExecutionError, match=f"{path.name} is not a valid file of another"):
             trl.scope.read(other)
     path.unlink()
-    with pytest.raises(ExecutionError, match="has not joined this one"):
+    with pytest.raises(ExecutionError, match="has joined this recording"):
         trl.scope.read(other)
 
 

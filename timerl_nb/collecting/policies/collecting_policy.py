@@ -61,7 +61,7 @@ class CarriedState:
     def __init__(self) -> None:
         # step number, state before it, state after it
         self._last: tuple[int, dict[str, Array], dict[str, Array]] = (-1, {}, {})
-        self._of_all: dict[str, Array] = {}  # of environments that step at their own pace
+        self._of_all: dict[str, Array] = {}  # of environments that step asynchronously
 
     def before(
         self, number: int, came: StepFeedback, first: Callable[[], Mapping[str, Array]]

@@ -202,7 +202,7 @@ class JaxFunction(Acting):
     @property
     def why_not_written(self) -> str | None:
         return (
-            f"the policy takes an {NAME}, from environments on the host"
+            f"the policy takes an {NAME}, which only environments on the host provide"
             if self.mask.is_needed
             else None
         )

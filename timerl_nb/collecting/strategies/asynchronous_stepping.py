@@ -1,6 +1,6 @@
-"""Environments on the host that step at their own pace (`trl.collect(…, ready=k)`).
+"""Environments on the host that step asynchronously (`trl.collect(…, ready=k)`).
 
-The policy acts on the first k environments with a result, as in EnvPool's asynchronous mode. A batch has the first k
+The policy acts whenever k environments have returned a result, as in EnvPool's asynchronous mode. A batch has the first k
 completed trajectories. Trajectories of one environment are consecutive: each begins at the observation at which the
 previous one ended. An environment with a completed trajectory continues with its next one, so no environment waits for
 another.
@@ -56,7 +56,7 @@ class Received(NamedTuple):
 
 
 class AsynchronousStepping(Protocol):
-    """Environments on the host that step at their own pace.
+    """Environments on the host that step asynchronously.
 
     Attributes:
         space, restarts_at_once: see `Stepping`.
@@ -218,7 +218,7 @@ class _Trajectories:
 
 
 class AsynchronousTurns:
-    """Open environments on the host that step at their own pace.
+    """Open environments on the host that step asynchronously.
 
     Args:
         make: creates the environments from a seed.

@@ -426,7 +426,7 @@ class HostWay(Way):
         """Create the environments of a task."""
 
     def make_asynchronous(self, task: Task, seed: int) -> AsynchronousStepping:
-        """Create environments that step at their own pace; see `Way.is_asynchronous`."""
+        """Create environments that step asynchronously; see `Way.is_asynchronous`."""
         raise AssertionError("not asynchronous")
 
     def prepared(self, task: Task) -> Prepared:

@@ -172,7 +172,7 @@ class ProcessStepping:
 
 
 class AsynchronousProcesses(ProcessStepping):
-    """Environments at their own pace, with a process for each.
+    """Environments that step asynchronously, in a process each.
 
     Args:
         env: the environment.

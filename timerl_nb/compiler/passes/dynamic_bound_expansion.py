@@ -94,13 +94,13 @@ def _check_nesting(pdg: Pdg, dims: Dims) -> None:
         other = dims[inner[0]]
         one, two = (pdg[pdg.ends[d.name].inputs[0].source] for d in (dim, other))
         raise BoundsError(
-            f"{dim.bound} varies over ({', '.join(dim.over or ())}), and {other.bound} over "
-            f"({', '.join(other.over or ())}), so neither {dim.name} nor {other.name} is the outer dimension: "
-            f"the existence of {dim.name} = 1 depends on {other.name}, and that of {other.name} = 1 on "
-            f"{dim.name}.",
+            f"{dim.bound} varies over ({', '.join(dim.over or ())}), and {other.bound} varies over "
+            f"({', '.join(other.over or ())}), so neither {dim.name} nor {other.name} can be the dimension of the "
+            f"outer loop: the existence of {dim.name} = 1 depends on {other.name}, and the existence of "
+            f"{other.name} = 1 depends on {dim.name}.",
             origin=one.origin,
             others={f"{other.name} ends by a condition at": two.origin},
-            hint=f"reduce the condition of the outer dimension, for example with .any(over={other.name}).",
+            hint=f"reduce the condition of one of them over the other dimension, for example with .any(over={other.name}).",
         )
 
 

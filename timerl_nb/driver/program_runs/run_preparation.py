@@ -130,7 +130,7 @@ def _refuse_several_processes(compiled: Compilation) -> None:
     """Refuse runs that the caller controls, as one process cannot control the others."""
     if compiled.executable.processes > 1:
         raise OptionError(
-            "a program of several processes can only be executed as a whole.",
+            "a program of several processes cannot be controlled during its run.",
             hint="call program.execute(...) in all processes, with checkpoint= and log= if required. Or compile "
             "with devices=1.",
         )

@@ -44,8 +44,8 @@ class Logger(Protocol):
     - `turn`: the iteration after which the row was written; `seconds` since the start of the run; and
       `turns_per_second`. Rows from before a run was resumed lack these three.
 
-    Rows arrive in order, each of them once. Fast iterations share one call, unless the logger has an attribute
-    `apart`, a number of iterations: then it receives its rows at the end of every such interval.
+    Rows arrive in order, each of them once. One call may contain the rows of several fast iterations. A logger
+    with an attribute `apart`, a number of iterations, receives its rows at the end of every such interval.
 
     Example:
         >>> class Printer:

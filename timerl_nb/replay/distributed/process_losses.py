@@ -1,4 +1,4 @@
-"""Record of what was lost with a remote process."""
+"""Rows lost with a remote process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class ProcessLoss:
 
     Attributes:
         what: the process, such as "shard 0" or "actor 1".
-        rows: the number of lost rows. For an actor the maximal number of environment steps: its block in
-            progress, and the steps of incomplete entries.
+        rows: the number of lost rows. For an actor, an upper bound in environment steps: its block in progress, and the
+            steps of incomplete entries.
         error: the reason.
 
     Example:

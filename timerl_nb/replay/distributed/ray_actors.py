@@ -1,4 +1,4 @@
-"""Remote actors on Ray, with the interface of `actor_threads.Actors`.
+"""Remote actors on Ray, with the interface `actor_threads.ActorPool`.
 
 Each process of Ray steps the environments of one or more groups. Only metadata of a block passes through this module, if
 the entries go to a shard.
@@ -81,7 +81,7 @@ class _Request:
 
 @dataclass(frozen=True)
 class RayPool:
-    """What the actors of a run have in common.
+    """Common settings of the actors of a run.
 
     Attributes:
         session: the connection to Ray.
@@ -139,7 +139,7 @@ class RayActors:
                 self.ask(group.number)
 
     def _start(self, number: int, count: int) -> _Process:
-        # actors share CPUs, so that Ray can place all of them, and a shard beside them
+        # actors share CPUs, so that Ray can place all of them and the shards
         share = np.floor(min(0.99, 0.99 * self._session.cpus / count) * 1000) / 1000
         options = {"num_cpus": share, "max_restarts": 0, "runtime_env": ENVIRONMENT}
         with self._session.connected():

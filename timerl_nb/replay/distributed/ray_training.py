@@ -63,12 +63,12 @@ def check_cluster(cluster: Any, shards: Any, mode: str, policy: Any) -> None:
         )
     if policy is not None:
         raise OptionError(
-            f"{_PURPOSE} excludes a policy: it moves threads of one process.",
-            hint="choose the number of actors.",
+            f"{_PURPOSE} excludes policy=, which reallocates the threads of one process.",
+            hint="pass the number of actors= instead.",
         )
     if shards is not None and mode == "exact":
         raise OptionError(
-            f'mode="exact" excludes shards={shards!r}: the draws would depend on the shards.',
+            f'mode="exact" excludes shards={shards!r}: the draws would depend on the number of shards.',
             hint='omit shards, or choose mode="free".',
         )
 

@@ -22,7 +22,7 @@ _IRRELEVANT = ("frames", "limiter", "above", "weights")
 
 @dataclass(frozen=True)
 class SteppingRequest:
-    """What an actor needs to step groups of environments.
+    """Arguments with which an actor steps groups of environments.
 
     Attributes:
         algorithm: the algorithm.

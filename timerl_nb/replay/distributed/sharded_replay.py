@@ -1,4 +1,4 @@
-"""Replay buffer divided into shards, with the sampling law of one buffer.
+"""Replay buffer divided into shards, with the sampling probabilities of one buffer.
 
 A tree over the shards' sums of priorities selects a shard for each draw, and the tree of this shard selects the row. So
 row i has the probability p_i / Σ p, as without shards. The draws are stratified over the sum of all priorities.
@@ -98,7 +98,7 @@ class ShardedReplay:
         sizes = shard_capacities(like.capacity, count)
         if len(like):
             raise OptionError(
-                f"the buffer has {len(like):,} rows, which cannot be moved into shards.",
+                f"the buffer contains {len(like):,} rows, which cannot be moved into shards.",
                 hint="pass an empty buffer, or omit shards.",
             )
         self.fields, self.priority, self.limiter = like.fields, like.priority, like.limiter
@@ -434,8 +434,8 @@ def shard_capacities(capacity: int, count: int) -> list[int]:
     count = integer("the number of shards", count, least=1)
     if count > capacity:
         raise OptionError(
-            f"{count:,} shards cannot hold a capacity of {format_count(capacity, 'row')}.",
-            hint="choose fewer shards than rows.",
+            f"a capacity of {format_count(capacity, 'row')} cannot be divided among {count:,} shards.",
+            hint="choose at most as many shards as rows.",
         )
     each, more = divmod(capacity, count)
     return [each + (k < more) for k in range(count)]

@@ -61,7 +61,7 @@ class Ddpg(_Deterministic):
         gamma: the discount factor per step.
         tau: the fraction by which the target networks approach the networks per learning step.
         activation: the activation function of the hidden layers, "relu" or "tanh".
-        noise: the standard deviation of the exploration noise, in halves of the box.
+        noise: the standard deviation of the exploration noise, for actions scaled to [-1, 1].
 
     Raises:
         EnvError: the environment is unknown, or its actions are not in a bounded box.
@@ -92,7 +92,7 @@ class Td3(_Deterministic):
         gamma: the discount factor per step.
         tau: the fraction by which the target networks approach the networks, at each step of the actor.
         activation: the activation function of the hidden layers, "relu" or "tanh".
-        noise: the standard deviation of the exploration noise, in halves of the box.
+        noise: the standard deviation of the exploration noise, for actions scaled to [-1, 1].
         target_noise: the standard deviation of the noise of the target's actions, and its greatest size.
         delay: the number of learning steps per step of the actor and of the target networks.
 

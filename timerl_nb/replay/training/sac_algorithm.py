@@ -29,7 +29,7 @@ class Sac(ActorCritic):
         gamma: the discount factor per step.
         tau: the fraction by which the target critics approach the critics per learning step.
         activation: the activation function of the hidden layers, "relu" or "tanh".
-        target_entropy: the entropy of actions, in halves of the box, to which the temperature adapts; None
+        target_entropy: the entropy to which the temperature adapts, for actions scaled to [-1, 1]; None
             for minus the number of their elements.
 
     Raises:

@@ -140,7 +140,7 @@ def train(
 
     Args:
         algorithm: `trl.replay.Dqn()`, or another `trl.replay.Algorithm`.
-        actors: the number of actor threads, or of processes of the cluster. None measures the cost of acting and
+        actors: the number of actor threads, or of actor processes in the cluster. None measures the cost of acting and
             of the replay operations on this machine first, and chooses the number that balances them.
         mode: "free" for maximal throughput: a turn takes the finished blocks without waiting. "exact" for
             reproducible results: every turn waits for its blocks, computed with the weights of the previous
@@ -173,11 +173,11 @@ def train(
             then ends with the same bits as an uninterrupted one.
         every: the number of turns between saves.
         paused: wait for `resume` before the first turn.
-        cluster: "ray" steps the environments in processes of Ray, on this machine or in a cluster. By default in
-            threads of this process. `run.losses` lists the processes that have died, and the curve `lost` has the
+        cluster: "ray" steps the environments in processes of Ray, on this machine or in a cluster; None steps them in
+            threads of this process. `run.losses` lists the processes that have died, and `result["lost"]` has the
             number of rows that were lost with them.
         shards: the number of processes of Ray among which the buffer is divided, with the same probabilities of
-            the draws. By default the buffer is in this process. In mode "free" only.
+            draws; in mode "free" only. None for a buffer in this process.
 
     Returns:
         The run, immediately. `result()` waits for its end.

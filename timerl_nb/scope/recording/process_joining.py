@@ -93,18 +93,19 @@ def host_name() -> str:
 
 
 def worker_environment(address: str | None = None) -> dict[str, str]:
-    """Return environment variables for Python processes that others start: they join the open recording.
+    """Return environment variables with which other Python processes join the open recording.
 
-    Children of this process join without it. Use it for processes started by a service, such as the workers of Ray, or
-    on other hosts. A process of another host records into the subfolder `host-NAME` of the recording's folder. If the
-    hosts do not share the folder, copy the subfolder there after the run. `trl.scope.read` then shows these processes
-    below this one. TimeRL-nb must be installed at the same path on all hosts.
+    Child processes of this process join without the variables. Pass them to processes that a service starts, such as
+    the workers of Ray, and to processes on other hosts. A process on another host records into the subfolder
+    `host-NAME` of the recording's folder. If the hosts do not share the folder, copy the subfolder there after the run.
+    `trl.scope.read` then shows these processes as children of this one. TimeRL-nb must be installed at the same path on
+    all hosts.
 
-    The other hosts compare their clocks with the clock of this process, by UDP messages, when their processes start and
-    end. This process answers until the recording ends.
+    Processes on other hosts compare their clocks with the clock of this process, by UDP messages, at their start and at
+    their end. This process answers until the recording ends.
 
     Args:
-        address: the address of this host for the others; by default that of its route to other networks.
+        address: the address at which the other hosts reach this host; by default the one of its route to other networks.
 
     Returns:
         The variables `PYTHONPATH` and `TIMERL_SCOPE`.

@@ -85,8 +85,9 @@ def clock_of(own: Sequence[Process], host: Host) -> HostClock:
     joins = [*host.joins.values()]
     if not joins:
         raise ExecutionError(
-            f"the recording of {host.recording.processes[0].label} in a subfolder has not joined this one.",
-            hint="start its processes with the variables of trl.scope.worker_environment().",
+            f"no process in the subfolder of {host.recording.processes[0].label} has joined this recording, so the "
+            "offset of its clock is unknown.",
+            hint="start the processes on this host with the variables of trl.scope.worker_environment().",
         )
     anchors = [anchor for join in joins for anchor in join.anchors]
     if anchors:

@@ -25,11 +25,11 @@ class Communication:
         devices: the number of devices.
         processes: the number of processes.
         turns: the number of iterations of the outermost loop.
-        predicted: bytes of the sums over the divided dimension, by operation, from the memory plan.
-        collectives: operations that XLA starts on all devices together.
-        nbytes: bytes of their results, on one device.
+        predicted: bytes of the sums over the divided dimension, by operation, as predicted by the memory plan.
+        collectives: the number of executed collective operations, such as all-reduce.
+        nbytes: bytes of the results of these collectives, on one device.
 
-    A ring moves 2 (d - 1) / d times as many bytes from each of d devices.
+    A ring all-reduce of n bytes sends 2 (d - 1) / d * n bytes from each of d devices.
     """
 
     devices: int
@@ -53,13 +53,15 @@ class Communication:
         without overlap with computation. Nothing is measured.
 
         Args:
-            turn_seconds: the time of an iteration on one device, such as `program.turn_seconds`.
+            turn_seconds: the seconds of an iteration on one device without communication, such as
+                `program.turn_seconds`.
             devices: numbers of devices.
             latency: seconds of one message; by default that of a data centre's Ethernet.
             bandwidth: bytes per second of one device's link; by default 100 Gbit/s.
 
         Returns:
-            the time of an iteration without communication over its time with it, by number of devices.
+            the efficiency by number of devices: the time of an iteration without communication, divided by its time with
+            communication.
         """
         calls, nbytes = self.collectives / max(1, self.turns), self.nbytes / max(1, self.turns)
         lost = lambda d: calls * 2 * log2(d) * latency + 2 * (d - 1) / d * nbytes / bandwidth  # noqa: E731
