@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -82,6 +84,9 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
 SCRIPT = """
 import os, pathlib, signal, sys, time
 number = int(os.environ["TIMERL_PROCESS"])
+if sys.argv[1] == "reads":
+    print(sys.stdin.read())
+    sys.exit()
 print("process", number, sys.argv[1:], os.environ["TIMERL_PROCESSES"], os.environ.get("XLA_FLAGS", ""))
 if sys.argv[1] == "status" and number == 1:
     sys.exit(3)
@@ -133,6 +138,60 @@ def test_launch_names_the_process_that_fails(
     assert f"timerl launch: {said}" in capfd.readouterr().err
 
 
+def test_only_process_0_reads_the_input(script: str, capfd: pytest.CaptureFixture[str]) -> None:
+    out, into = os.pipe()
+    before = os.dup(0)
+    os.dup2(out, 0)
+    try:
+        os.write(into, b"line\n")
+        os.close(into)
+        assert launch.main(["-n", "2", script, "reads"]) == 0
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(out)
+    assert sorted(capfd.readouterr().out.splitlines()) == ["[0] ", "[0] line", "[1] "]
+
+
+class _Closed(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_launch_ends_when_nobody_reads_its_output(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", _Closed())
+    assert launch.main(["-n", "1", script, "sleeps"]) == 1
+
+
+def test_launch_replaces_characters_that_its_output_lacks(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", written)
+    monkeypatch.setenv("PYTHONUTF8", "1")
+    assert launch.main(["-n", "1", script, "fine", "é"]) == 0
+    written.seek(0)
+    assert written.read().startswith("[0] process 0 ['fine', '?")
+
+
+def test_an_interrupt_while_the_processes_end_leaves_none(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, send = [], launch._signal
+
+    def interrupted(process: subprocess.Popen[str], number: signal.Signals) -> None:
+        sent.append(number)
+        if number == signal.SIGTERM:
+            raise KeyboardInterrupt
+        send(process, number)
+
+    monkeypatch.setattr(launch, "_signal", interrupted)
+    assert launch.main(["-n", "2", script, "status"]) == 130
+    assert sent == [signal.SIGTERM, signal.SIGKILL]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -153,6 +212,24 @@ def test_a_script_without_launch_has_one_process(monkeypatch: pytest.MonkeyPatch
     for name, value in ((COORDINATOR, "localhost:1"), (PROCESSES, "1"), (PROCESS, "0")):
         monkeypatch.setenv(name, value)
     assert trl.distributed.initialize().count == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({COORDINATOR: "h:1"}, f"{PROCESSES} is missing"),
+        ({COORDINATOR: "h:1", PROCESSES: "2"}, f"{PROCESS} is missing"),
+        ({COORDINATOR: "h:1", PROCESSES: "two", PROCESS: "0"}, f"{PROCESSES} is 'two'"),
+        ({"SLURM_NTASKS": "x"}, "SLURM_NTASKS is 'x'"),
+    ],
+)
+def test_wrong_environment_variables(
+    variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OptionError, match=said):
+        trl.distributed.initialize()
 
 
 @pytest.mark.parametrize(
