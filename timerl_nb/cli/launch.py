@@ -198,7 +198,10 @@ class _Launched:
     def _end(self, first: signal.Signals) -> None:
         """End all processes: by a signal, and by SIGKILL after some seconds or a second interrupt."""
         alive = [one for one in self._processes.values() if one.poll() is None]
+        failed = [one for one in self._processes.values() if one.poll() not in (None, 0)]
         try:
+            for one in failed:  # its children, such as the workers of a collector, may still run
+                _signal(one, signal.SIGTERM)
             for one in alive:
                 _signal(one, first)
             until = time.monotonic() + _GRACE
@@ -218,7 +221,7 @@ class _Launched:
 
 def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
     """Send a signal to a process and its children."""
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
 

@@ -45,7 +45,8 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
         if line.startswith(f"[{k}] {{")
     )
     assert [first["me"], second["me"]] == [[0, 2, True], [1, 2, True]]
-    same = {k: v for k, v in first.items() if k not in ("me", "alone", "seed")}
+    differ = "seed", "outputs", "saved by one", "folder", "log"
+    same = {k: v for k, v in first.items() if k not in ("me", "alone", *differ)}
     assert same == {k: second[k] for k in same}
     assert first["alone"] != second["alone"]  # programs of one process each
     assert first["how"] == [
@@ -54,6 +55,7 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
         "2 XLA programs",
     ]
     assert first["saved"] == [True, 3]
+    assert first["finished"] == first["short"]
     assert len((tmp_path / "log.csv").read_text().splitlines()) == 1 + 3
     assert first["each"] == ["0", "2", "4", "6"]
     # without devices=, seed 4 gives the values of the second of the seeds 3 and 4
@@ -69,7 +71,13 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
         "odd": "BoundsError: B = 5 points of b cannot be divided equally among 2 devices.",
         "some": "OptionError: devices=3 is not possible: of the 2 devices of all processes, this process has 1.",
         "seed": "ExecutionError: the processes do not run the same program: the seed of process 1 differs",
+        "outputs": "ExecutionError: the processes do not run the same program: outputs= of process 1 differs",
+        "saved by one": "ExecutionError: the processes do not run the same program: checkpoint= of process 1",
+        "tune": "OptionError: tune=True is not possible in 2 processes: their measurements differ",
     }
+    for name in ("folder", "log"):  # process 0 alone opens them
+        assert first[name].startswith("ExecutionError: ") and "file" in first[name]
+        assert second[name].startswith("ExecutionError: process 0 of the program has failed")
     for name, text in refused.items():
         assert first[name].startswith(text), first[name]
         assert "process_group.py:" in first[name] and "What to do:" in first[name]
@@ -132,10 +140,22 @@ def test_launch_numbers_the_processes_and_their_lines(
     ],
 )
 def test_launch_names_the_process_that_fails(
-    script: str, how: str, said: str, capfd: pytest.CaptureFixture[str]
+    script: str,
+    how: str,
+    said: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    ended, send = set[int](), launch._signal
+
+    def record(process: subprocess.Popen[str], number: signal.Signals) -> None:
+        ended.add(process.pid)
+        send(process, number)
+
+    monkeypatch.setattr(launch, "_signal", record)
     assert launch.main(["-n", "2", script, how]) == 1
     assert f"timerl launch: {said}" in capfd.readouterr().err
+    assert len(ended) == 2  # also the children of the process that has failed
 
 
 def test_only_process_0_reads_the_input(script: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -183,13 +203,13 @@ def test_an_interrupt_while_the_processes_end_leaves_none(
 
     def interrupted(process: subprocess.Popen[str], number: signal.Signals) -> None:
         sent.append(number)
-        if number == signal.SIGTERM:
+        if len(sent) == 1:
             raise KeyboardInterrupt
         send(process, number)
 
     monkeypatch.setattr(launch, "_signal", interrupted)
     assert launch.main(["-n", "2", script, "status"]) == 130
-    assert sent == [signal.SIGTERM, signal.SIGKILL]
+    assert sent[:2] == [signal.SIGTERM, signal.SIGKILL]
 
 
 @pytest.mark.parametrize(
