@@ -70,6 +70,7 @@ def main(folder: Path) -> None:
         "communication": [
             str(program.executable.communication),
             str(several.executable.communication),
+            str(program.with_options(fuse_iterations=4).executable.communication),
         ],
         "each": [repr(one) for one in each()],
         "start": refusal(lambda: program.start(3)),

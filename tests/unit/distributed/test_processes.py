@@ -60,7 +60,8 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
     assert first["each"] == ["0", "2", "4", "6"]
     # without devices=, seed 4 gives the values of the second of the seeds 3 and 4
     assert first["seeds"]["return"][6:] == first["one seed"]["return"]
-    across, none = first["communication"]
+    across, none, fused = first["communication"]
+    assert "plan: 144 bytes of sums" in fused and "program: 144 bytes in" in fused
     assert "plan: 144 bytes of sums" in across and "program: 144 bytes in 2.0 collectives" in across
     assert "program: 0 bytes in 0.0 collectives" in none
     refused = {

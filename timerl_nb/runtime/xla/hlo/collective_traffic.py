@@ -9,7 +9,7 @@ from typing import Final
 
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.memory.placement.device_communication import predict_sum_bytes
-from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
+from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made, count_repetitions
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Counting, Work
 from timerl_nb.runtime.xla.hlo.hlo_parser import Computation, Instruction, computations
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
@@ -67,9 +67,9 @@ class Communication:
 
     def __str__(self) -> str:
         each = max(1, self.turns)
+        per = f"per iteration of {self.turns:,}" if each > 1 else "in the whole run"
         lines = [
-            f"{format_count(self.devices, 'device')} in {format_count(self.processes, 'process')}, "
-            f"per iteration of {self.turns:,}:",
+            f"{format_count(self.devices, 'device')} in {format_count(self.processes, 'process')}, {per}:",
             f"  predicted by the plan: {sum(self.predicted.values()) / each:,.0f} bytes of sums",
             f"  in XLA's program: {self.nbytes / each:,.0f} bytes in {self.collectives / each:,.1f} collectives",
         ]
@@ -87,8 +87,9 @@ def communication_of(lowered: Lowered, turns: int | None) -> Communication | Non
         return None
     total = Work()
     for number, times in made.items():
-        repeated = lowered.calls[number - 1].loop is not None
-        total += _collectives(lowered.hlo(number), 1 if repeated else None) * times
+        call = lowered.calls[number - 1]
+        each = _collectives(lowered.hlo(number), None if call.loop is None else 1)
+        total += each * count_repetitions(call, times)
     predicted = dict(predict_sum_bytes(lowered.plan, shards.share))
     return Communication(
         shards.count, shards.processes, turns or 1, predicted, total.launches, total.nbytes
