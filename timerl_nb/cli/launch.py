@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
-from typing import IO, Final, NoReturn
+from typing import IO, Final, NoReturn, TextIO
 
 from timerl_nb.base.errors import OptionError
 from timerl_nb.cli.support.argument_parser import Parser, positive
@@ -243,7 +243,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _forward(stream: IO[str], target: IO[str], number: int, lost: Event) -> None:
+def _forward(stream: IO[str], target: TextIO, number: int, lost: Event) -> None:
     """Copy lines to a stream, with the number of their process. If nobody reads the stream, set `lost`."""
     encoding = target.encoding or "utf-8"
     with stream:
