@@ -28,6 +28,8 @@ class Communication:
         predicted: bytes of the sums over the divided dimension, by operation, from the memory plan.
         collectives: operations that XLA starts on all devices together.
         nbytes: bytes of their results, on one device.
+        is_exact: False if their number depends on values of the run. Then the branch with most work counts, and a loop
+            of unknown length counts as one iteration.
 
     A ring moves 2 (d - 1) / d times as many bytes from each of d devices.
     """
@@ -38,6 +40,7 @@ class Communication:
     predicted: dict[str, int]
     collectives: int
     nbytes: int
+    is_exact: bool = True
 
     def predict_weak_scaling(
         self,
@@ -71,14 +74,14 @@ class Communication:
         lines = [
             f"{format_count(self.devices, 'device')} in {format_count(self.processes, 'process')}, {per}:",
             f"  predicted by the plan: {sum(self.predicted.values()) / each:,.0f} bytes of sums",
-            f"  in XLA's program: {self.nbytes / each:,.0f} bytes in {self.collectives / each:,.1f} collectives",
+            f"  in XLA's program: {'' if self.is_exact else 'about '}{self.nbytes / each:,.0f} bytes in {self.collectives / each:,.1f} collectives",
         ]
         largest = sorted(self.predicted.items(), key=lambda pair: -pair[1])[:5]
         return "\n".join([*lines, *(f"    {name}: {n / each:,.0f} bytes" for name, n in largest)])
 
 
 def communication_of(lowered: Lowered, turns: int | None) -> Communication | None:
-    """Return the communication of a run; None for one device, or if it depends on values of the run.
+    """Return the communication of a run; None for one device, or if the number of calls depends on values of the run.
 
     Waits for XLA to compile.
     """
@@ -91,9 +94,8 @@ def communication_of(lowered: Lowered, turns: int | None) -> Communication | Non
         each = _collectives(lowered.hlo(number), None if call.loop is None else 1)
         total += each * count_repetitions(call, times)
     predicted = dict(predict_sum_bytes(lowered.plan, shards.share))
-    return Communication(
-        shards.count, shards.processes, turns or 1, predicted, total.launches, total.nbytes
-    )
+    counted = total.launches, total.nbytes, total.is_exact
+    return Communication(shards.count, shards.processes, turns or 1, predicted, *counted)
 
 
 def _collectives(text: str, turns: int | None) -> Work:
