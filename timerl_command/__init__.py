@@ -17,6 +17,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "train": "train a built-in algorithm: timerl train reinforce --env CartPole-v1",
     "resume": "continue an interrupted run or sweep: timerl resume runs/first",
     "sweep": "train over a grid of arguments and seeds, in parallel: timerl sweep ppo --help",
+    "launch": "start the processes of a distributed program: timerl launch -n 2 train.py",
     "explain": "print stages, peak memory and schedule of a script's programs: timerl explain train.py",
     "profile": "measure the kernels of a script's programs: timerl profile train.py --turns 5",
     "scope": "record and analyse the time of any Python program: timerl scope run train.py",
