@@ -51,6 +51,7 @@ def main(folder: Path) -> None:
         return
     half, state = program.with_bounds({"I": 3}), folder / "manifest.json"
     short = half.execute(3, checkpoint=folder, every=1, log=folder)
+    finished = half.resume(folder)  # the final state is complete in every process
     several = reinforce(hidden=(4,)).compile(BOUNDS, ALL, seeds=2)
     seeds = several.execute(3)
     alone = reinforce(hidden=(4,)).compile(
@@ -61,6 +62,7 @@ def main(folder: Path) -> None:
         "how": [program.executable.how, several.executable.how, alone.executable.how],
         "whole": values(program.execute(3)),
         "short": values(short),
+        "finished": values(finished),
         "saved": [state.exists(), json.loads(state.read_text())["turn"]],
         "seeds": values(seeds),
         "one seed": values(program.with_options(devices=1).execute(4)),
@@ -68,6 +70,7 @@ def main(folder: Path) -> None:
         "communication": [
             str(program.executable.communication),
             str(several.executable.communication),
+            str(program.with_options(fuse_iterations=4).executable.communication),
         ],
         "each": [repr(one) for one in each()],
         "start": refusal(lambda: program.start(3)),
@@ -77,6 +80,13 @@ def main(folder: Path) -> None:
         "odd": refusal(lambda: program.with_bounds({"B": 5})),
         "some": refusal(lambda: program.with_options(devices=3)),
         "seed": refusal(lambda: program.execute(me.index)),
+        "outputs": refusal(lambda: program.execute(3, outputs=["return"][me.index :])),
+        "saved by one": refusal(
+            lambda: program.execute(3, checkpoint=folder / "new" if me.is_first else None)
+        ),
+        "folder": refusal(lambda: program.execute(3, checkpoint=state / "file")),
+        "log": refusal(lambda: program.execute(3, log=state / "file")),
+        "tune": refusal(lambda: program.with_options(tune=True)),
     }
     trl.distributed.shutdown()
     print(json.dumps(found))

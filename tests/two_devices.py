@@ -85,6 +85,7 @@ def compared(two: trl.Program) -> dict[str, Any]:
         },
         "said": told(text),
         "text": str(two.executable),
+        "communication": str(two.executable.communication),
     }
 
 

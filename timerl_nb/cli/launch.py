@@ -8,10 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from threading import Thread
-from typing import IO, Final, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import IO, Final, NoReturn, TextIO
 
 from timerl_nb.base.errors import OptionError
 from timerl_nb.cli.support.argument_parser import Parser, positive
@@ -89,11 +89,8 @@ def main(words: Sequence[str]) -> int:
     if given.devices_per_process is not None:
         flags = os.environ.get("XLA_FLAGS", "")
         variables["XLA_FLAGS"] = f"{flags} {_VIRTUAL}={given.devices_per_process}".strip()
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
+    with _interrupted_by(signal.SIGTERM, signal.SIGHUP):
         return _Launched([sys.executable, *script], numbers, variables).wait()
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -134,12 +131,14 @@ class _Launched:
     ) -> None:
         self._processes: dict[int, subprocess.Popen[str]] = {}
         self._readers: list[Thread] = []
+        self._lost = Event()  # nobody reads the output any more
         try:
             for number in numbers:
                 own = {**os.environ, **variables, PROCESS: str(number)}
                 process = subprocess.Popen(
                     command,
                     env=own,
+                    stdin=None if number == 0 else subprocess.DEVNULL,  # only one can read a line
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
@@ -149,7 +148,9 @@ class _Launched:
                 self._processes[number] = process
                 for stream, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
                     assert stream is not None
-                    reader = Thread(target=_forward, args=(stream, target, number), daemon=True)
+                    reader = Thread(
+                        target=_forward, args=(stream, target, number, self._lost), daemon=True
+                    )
                     reader.start()
                     self._readers.append(reader)
         except BaseException:
@@ -162,6 +163,9 @@ class _Launched:
             while True:
                 codes = {number: one.poll() for number, one in self._processes.items()}
                 failed = [number for number, code in codes.items() if code not in (None, 0)]
+                if self._lost.is_set():
+                    self._end(signal.SIGINT)
+                    return FAILED
                 if failed:
                     # processes that end because of another one follow it; the first found is the cause
                     return self._report(failed, codes)
@@ -198,17 +202,23 @@ class _Launched:
         return FAILED
 
     def _end(self, first: signal.Signals) -> None:
-        """End all processes: by a signal, and after some seconds by SIGKILL."""
+        """End all processes: by a signal, and by SIGKILL after some seconds or a second interrupt."""
         alive = [one for one in self._processes.values() if one.poll() is None]
-        for one in alive:
-            _signal(one, first)
-        until = time.monotonic() + _GRACE
-        for one in alive:
-            try:
-                one.wait(max(0.0, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                _signal(one, signal.SIGKILL)
-                one.wait()
+        failed = [one for one in self._processes.values() if one.poll() not in (None, 0)]
+        try:
+            for one in failed:  # its children, such as the workers of a collector, may still run
+                _signal(one, signal.SIGTERM)
+            for one in alive:
+                _signal(one, first)
+            until = time.monotonic() + _GRACE
+            for one in alive:
+                with suppress(subprocess.TimeoutExpired):
+                    one.wait(max(0.0, until - time.monotonic()))
+        finally:
+            for one in alive:
+                if one.poll() is None:
+                    _signal(one, signal.SIGKILL)
+                    one.wait()
 
     def _finish_output(self) -> None:
         for reader in self._readers:
@@ -217,18 +227,37 @@ class _Launched:
 
 def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
     """Send a signal to a process and its children."""
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
 
+@contextmanager
+def _interrupted_by(*signals: signal.Signals) -> Iterator[None]:
+    """End the command by a signal as by Ctrl-C, so that no process stays behind. `nohup` still ignores SIGHUP."""
+    before = {one: signal.getsignal(one) for one in signals}
+    before = {one: handler for one, handler in before.items() if handler is not signal.SIG_IGN}
+    try:
+        for one in before:
+            signal.signal(one, _interrupt)
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
 def _interrupt(number: int, frame: object) -> NoReturn:
-    """End the command by a signal as by Ctrl-C, so that no process stays behind."""
     raise KeyboardInterrupt
 
 
-def _forward(stream: IO[str], target: IO[str], number: int) -> None:
-    """Copy lines to a stream, with the number of their process."""
+def _forward(stream: IO[str], target: TextIO, number: int, lost: Event) -> None:
+    """Copy lines to a stream, with the number of their process. If nobody reads the stream, set `lost`."""
+    encoding = target.encoding or "utf-8"
     with stream:
         for line in stream:
-            target.write(f"[{number}] {line if line.endswith(chr(10)) else line + chr(10)}")
-            target.flush()
+            text = line.encode(encoding, "replace").decode(encoding)
+            try:
+                target.write(f"[{number}] {text.removesuffix(chr(10))}\n")
+                target.flush()
+            except (OSError, ValueError):
+                lost.set()
+                return

@@ -26,6 +26,7 @@ HEARTBEAT: Final = "TIMERL_HEARTBEAT"
 # Numbers of tasks of job schedulers that JAX recognises by itself: SLURM and Open MPI
 _TASKS: Final = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 USUAL_HEARTBEAT: Final = 30
+_DIGITS: Final = 9  # of a number of processes
 _RETRY: Final = 0.2  # seconds between two attempts to reach process 0
 
 
@@ -98,7 +99,7 @@ def initialize(
                 hint="call trl.distributed.initialize once per process.",
             )
         return found
-    if not named and not any(int(os.environ.get(name) or 1) > 1 for name in _TASKS):
+    if not named and not any(_from_environment(name, os.environ, 1) > 1 for name in _TASKS):
         return Processes(0, 1)
     if named.get("num_processes") == 1:
         return Processes(0, 1)
@@ -129,7 +130,8 @@ def _arguments(
         if COORDINATOR not in variables:
             return {}
         coordinator = variables[COORDINATOR]
-        processes, process = int(variables[PROCESSES]), int(variables[PROCESS])
+        processes = _from_environment(PROCESSES, variables)
+        process = _from_environment(PROCESS, variables)
     missing = [name for name, value in given.items() if value is None]
     if missing and len(missing) < len(given):
         raise OptionError(
@@ -144,6 +146,22 @@ def _arguments(
     count = integer("processes", processes, 1, 1 << 16)
     number = integer("process", process, 0, count - 1)
     return {"coordinator_address": coordinator, "num_processes": count, "process_id": number}
+
+
+def _from_environment(name: str, variables: Mapping[str, str], otherwise: int | None = None) -> int:
+    """Return the number in an environment variable; `otherwise` if the variable is missing or empty."""
+    text = variables.get(name, "").strip()
+    if not text and otherwise is not None:
+        return otherwise
+    if not text.isdecimal() or len(text) > _DIGITS:
+        raise OptionError(
+            f"the environment variable {name} is {text!r}."
+            if text
+            else f"the environment variable {name} is missing.",
+            hint="set it to a number, start the script by `timerl launch`, or pass coordinator, processes and "
+            "process to trl.distributed.initialize.",
+        )
+    return int(text)
 
 
 def integer(name: str, value: object, least: int, most: int) -> int:

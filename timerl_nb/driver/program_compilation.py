@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from timerl_nb.base.errors import OptionError
 from timerl_nb.base.options import Options
 from timerl_nb.driver.budget_confirmation import compile_within_budget
 from timerl_nb.driver.compilation import Compilation
@@ -14,6 +15,8 @@ from timerl_nb.driver.program_runs.host_effects import refuse_host_effects
 from timerl_nb.driver.program_runs.iteration_timing import measure_iteration
 from timerl_nb.driver.search.measured_plan_tuning import Tuning, tune_plan
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
+from timerl_nb.runtime.jax_backend.arrays_and_devices import own_device_count
+from timerl_nb.runtime.jax_backend.process_group import process_count
 
 
 def compile_program(
@@ -28,7 +31,8 @@ def compile_program(
 
     Raises:
         BudgetError: nothing fits the budget.
-        OptionError: an operation has effects on the host, so no plan can be measured.
+        OptionError: an operation has effects on the host, or the program has several processes, so no plan can be
+            measured.
     """
     if not request.options.tune:
         return compile_within_budget(request, front, observer)
@@ -42,6 +46,12 @@ def _tune(request: CompileRequest, observer: CompileObserver) -> Tuning:
     """Measure a few plans on this machine."""
     compiler, bounds = request.compiler, request.bounds
     given = "leave out tune, and set incrementalize and rematerialize yourself."
+    if request.options.device_count > own_device_count() and process_count() > 1:
+        raise OptionError(
+            f"tune=True is not possible in {process_count()} processes: their measurements differ, and so would "
+            "their programs.",
+            hint=given,
+        )
     refuse_host_effects(compiler.pdg, "tune=True runs the program to measure plans", given)
     alone = request.options.with_(tune=False)
     whole = without_memory_budget(alone.with_(incrementalize=False))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -43,7 +45,8 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
         if line.startswith(f"[{k}] {{")
     )
     assert [first["me"], second["me"]] == [[0, 2, True], [1, 2, True]]
-    same = {k: v for k, v in first.items() if k not in ("me", "alone", "seed")}
+    differ = "seed", "outputs", "saved by one", "folder", "log"
+    same = {k: v for k, v in first.items() if k not in ("me", "alone", *differ)}
     assert same == {k: second[k] for k in same}
     assert first["alone"] != second["alone"]  # programs of one process each
     assert first["how"] == [
@@ -52,11 +55,13 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
         "2 XLA programs",
     ]
     assert first["saved"] == [True, 3]
+    assert first["finished"] == first["short"]
     assert len((tmp_path / "log.csv").read_text().splitlines()) == 1 + 3
     assert first["each"] == ["0", "2", "4", "6"]
     # without devices=, seed 4 gives the values of the second of the seeds 3 and 4
     assert first["seeds"]["return"][6:] == first["one seed"]["return"]
-    across, none = first["communication"]
+    across, none, fused = first["communication"]
+    assert "plan: 144 bytes of sums" in fused and "program: 144 bytes in" in fused
     assert "plan: 144 bytes of sums" in across and "program: 144 bytes in 2.0 collectives" in across
     assert "program: 0 bytes in 0.0 collectives" in none
     refused = {
@@ -67,7 +72,13 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
         "odd": "BoundsError: B = 5 points of b cannot be divided equally among 2 devices.",
         "some": "OptionError: devices=3 is not possible: of the 2 devices of all processes, this process has 1.",
         "seed": "ExecutionError: the processes do not run the same program: the seed of process 1 differs",
+        "outputs": "ExecutionError: the processes do not run the same program: outputs= of process 1 differs",
+        "saved by one": "ExecutionError: the processes do not run the same program: checkpoint= of process 1",
+        "tune": "OptionError: tune=True is not possible in 2 processes: their measurements differ",
     }
+    for name in ("folder", "log"):  # process 0 alone opens them
+        assert first[name].startswith("ExecutionError: ") and "file" in first[name]
+        assert second[name].startswith("ExecutionError: process 0 of the program has failed")
     for name, text in refused.items():
         assert first[name].startswith(text), first[name]
         assert "process_group.py:" in first[name] and "What to do:" in first[name]
@@ -82,6 +93,9 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
 SCRIPT = """
 import os, pathlib, signal, sys, time
 number = int(os.environ["TIMERL_PROCESS"])
+if sys.argv[1] == "reads":
+    print(sys.stdin.read())
+    sys.exit()
 print("process", number, sys.argv[1:], os.environ["TIMERL_PROCESSES"], os.environ.get("XLA_FLAGS", ""))
 if sys.argv[1] == "status" and number == 1:
     sys.exit(3)
@@ -127,10 +141,76 @@ def test_launch_numbers_the_processes_and_their_lines(
     ],
 )
 def test_launch_names_the_process_that_fails(
-    script: str, how: str, said: str, capfd: pytest.CaptureFixture[str]
+    script: str,
+    how: str,
+    said: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    ended, send = set[int](), launch._signal
+
+    def record(process: subprocess.Popen[str], number: signal.Signals) -> None:
+        ended.add(process.pid)
+        send(process, number)
+
+    monkeypatch.setattr(launch, "_signal", record)
     assert launch.main(["-n", "2", script, how]) == 1
     assert f"timerl launch: {said}" in capfd.readouterr().err
+    assert len(ended) == 2  # also the children of the process that has failed
+
+
+def test_only_process_0_reads_the_input(script: str, capfd: pytest.CaptureFixture[str]) -> None:
+    out, into = os.pipe()
+    before = os.dup(0)
+    os.dup2(out, 0)
+    try:
+        os.write(into, b"line\n")
+        os.close(into)
+        assert launch.main(["-n", "2", script, "reads"]) == 0
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(out)
+    assert sorted(capfd.readouterr().out.splitlines()) == ["[0] ", "[0] line", "[1] "]
+
+
+class _Closed(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_launch_ends_when_nobody_reads_its_output(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", _Closed())
+    assert launch.main(["-n", "1", script, "sleeps"]) == 1
+
+
+def test_launch_replaces_characters_that_its_output_lacks(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", written)
+    monkeypatch.setenv("PYTHONUTF8", "1")
+    assert launch.main(["-n", "1", script, "fine", "é"]) == 0
+    written.seek(0)
+    assert written.read().startswith("[0] process 0 ['fine', '?")
+
+
+def test_an_interrupt_while_the_processes_end_leaves_none(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, send = [], launch._signal
+
+    def interrupted(process: subprocess.Popen[str], number: signal.Signals) -> None:
+        sent.append(number)
+        if len(sent) == 1:
+            raise KeyboardInterrupt
+        send(process, number)
+
+    monkeypatch.setattr(launch, "_signal", interrupted)
+    assert launch.main(["-n", "2", script, "status"]) == 130
+    assert sent[:2] == [signal.SIGTERM, signal.SIGKILL]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +233,24 @@ def test_a_script_without_launch_has_one_process(monkeypatch: pytest.MonkeyPatch
     for name, value in ((COORDINATOR, "localhost:1"), (PROCESSES, "1"), (PROCESS, "0")):
         monkeypatch.setenv(name, value)
     assert trl.distributed.initialize().count == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({COORDINATOR: "h:1"}, f"{PROCESSES} is missing"),
+        ({COORDINATOR: "h:1", PROCESSES: "2"}, f"{PROCESS} is missing"),
+        ({COORDINATOR: "h:1", PROCESSES: "two", PROCESS: "0"}, f"{PROCESSES} is 'two'"),
+        ({"SLURM_NTASKS": "x"}, "SLURM_NTASKS is 'x'"),
+    ],
+)
+def test_wrong_environment_variables(
+    variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OptionError, match=said):
+        trl.distributed.initialize()
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,14 @@ def test_what_is_no_number_on_one_device_is_the_greatest_of_all(
     assert found["nan"][odd] == want
 
 
+def test_communication_that_depends_on_the_lengths_of_episodes_is_approximate(
+    found: dict[str, Any],
+) -> None:
+    texts = {name: found["programs"][name]["communication"] for name in PROGRAMS}
+    approximate = [name for name, text in texts.items() if "XLA's program: about " in text]
+    assert approximate == ["episodes"], texts
+
+
 def test_the_text_says_what_lies_where(found: dict[str, Any]) -> None:
     text = found["programs"]["Monte Carlo"]["text"]
     assert "on each of 2 devices (the plan holds at most" in text

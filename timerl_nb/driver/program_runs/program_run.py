@@ -27,7 +27,7 @@ from timerl_nb.execution.telemetry.program_live_frames import Telemetry, Watched
 from timerl_nb.execution.telemetry.progress_bar import saying, turns_bar
 from timerl_nb.runtime.interpreter.interpreter import Run
 from timerl_nb.runtime.jax_backend.arrays_and_devices import check_transfers
-from timerl_nb.runtime.jax_backend.process_group import is_leader
+from timerl_nb.runtime.jax_backend.process_group import all_together, is_leader
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 
@@ -71,7 +71,10 @@ def run_to_end(prepared: PreparedRun) -> Result:
     held = HeldFolders()
     try:
         try:
-            result = _run_to_end(prepared, open_run(prepared, held))
+            several = prepared.compiled.executable.processes > 1
+            with all_together(prepared.request.common_facts, several=several):
+                kept = open_run(prepared, held)
+            result = _run_to_end(prepared, kept)
         finally:
             held.release()
     finally:  # an interrupt may have stopped the first release
@@ -82,6 +85,7 @@ def run_to_end(prepared: PreparedRun) -> Result:
 
 def _run_to_end(prepared: PreparedRun, kept: KeptRun) -> Result:
     compiled, request = prepared.compiled, prepared.request
+    several = compiled.executable.processes > 1
     watched = _watch(prepared, kept)
     turns, shown = watched.progress.turns, request.shows_progress and is_leader()
     start = time.perf_counter()
@@ -89,8 +93,9 @@ def _run_to_end(prepared: PreparedRun, kept: KeptRun) -> Result:
     run: RunProtocol | None = None
     with turns_bar(turns, kept.turn, shown=shown) as bar:
         try:
-            if log is not None:
-                log.begin(kept.turn, over=kept.is_over)
+            with all_together({}, several=several):
+                if log is not None:
+                    log.begin(kept.turn, over=kept.is_over)
             counted = bar.update if shown and turns is not None else None
             told = [one.on_turn for one in (kept.saving, log) if one]
             progress = each(*told, counted)
@@ -100,7 +105,8 @@ def _run_to_end(prepared: PreparedRun, kept: KeptRun) -> Result:
                 log.attach(run)
             with saying(bar, run):
                 run.complete()
-            kept.finish()
+            with all_together({}, several=several):  # then any process can read the final state
+                kept.finish()
             values = run.outputs(request.outputs)
             if log is not None:
                 log.finish(values, "finished")

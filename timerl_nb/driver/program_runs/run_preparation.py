@@ -50,6 +50,18 @@ class RunRequest:
         return self.on_event is not None
 
     @property
+    def common_facts(self) -> dict[str, str]:
+        """The arguments that several processes must have in common, as each of them requires communication."""
+        outputs = None if self.outputs is None else list(self.outputs)
+        return {
+            "on_event=": "a recorder" if self.is_recorded else "None",
+            "outputs=": repr(outputs),
+            "checkpoint=": "None" if self.checkpoint is None else "a folder",
+            "every=": repr(self.every),
+            "resume=": "None" if self.resume is None else "a folder",
+        }
+
+    @property
     def shows_progress(self) -> bool:
         return progress_by_default() if self.progress is None else self.progress
 

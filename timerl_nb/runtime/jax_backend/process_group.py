@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -68,18 +69,28 @@ def versions() -> dict[str, str]:
     }
 
 
-def check_agreement(facts: Mapping[str, str]) -> None:
-    """Check that all processes have the same facts. All processes must call it together.
+def check_agreement(facts: Mapping[str, str], failure: Exception | None = None) -> None:
+    """Check that all processes have the same facts, and wait for all. All processes must call it together.
 
     Args:
         facts: Texts by name, under the same names in all processes. The first ones explain later differences.
+        failure: The error of this process, which it raises instead; None without an error.
 
     Raises:
-        ExecutionError: A process has another text than process 0. All processes raise it.
+        ExecutionError: A process has another text than process 0, or it has a failure. All processes raise it.
     """
     own = [hashlib.sha256(text.encode()).digest()[:_WIDTH] for text in facts.values()]
-    found = _gather(np.frombuffer(b"".join(own), np.uint8))
-    all_digests = found.reshape(-1, len(facts), _WIDTH)
+    rows = _gather(np.frombuffer(b"".join([bytes([failure is not None]), *own]), np.uint8))
+    if failure is not None:
+        raise failure
+    failed = np.flatnonzero(rows[:, 0]).tolist()
+    if failed:
+        raise ExecutionError(
+            f"process {', '.join(map(str, failed))} of the program has failed, and its error states the reason. "
+            f"This is process {process_index()}.",
+            hint="remove the cause, and start all processes again.",
+        )
+    all_digests = rows[:, 1:].reshape(len(rows), len(facts), _WIDTH)
     differs = (all_digests != all_digests[0]).any(2)
     for k, (name, text) in enumerate(facts.items()):
         others = np.flatnonzero(differs[:, k]).tolist()
@@ -94,6 +105,25 @@ def check_agreement(facts: Mapping[str, str]) -> None:
             )
 
 
+@contextmanager
+def all_together(facts: Mapping[str, str], *, several: bool = True) -> Iterator[None]:
+    """Let all processes finish a step before any continues; if one fails, all raise an error.
+
+    Args:
+        facts: As for `check_agreement`.
+        several: False for a program of one process, which has nothing to wait for.
+    """
+    if not several:
+        yield
+        return
+    try:
+        yield
+    except Exception as error:
+        check_agreement(facts, error)
+    else:
+        check_agreement(facts)
+
+
 def _gather(row: Array) -> Array:
     """Return the rows of all processes. Processes may have different numbers of devices."""
     first = {one.process_index: one for one in reversed(jax.devices())}
@@ -104,4 +134,9 @@ def _gather(row: Array) -> Array:
     )
     shape = (len(first), *row.shape)
     placed = jax.make_array_from_callback(shape, rows, lambda _: row[None])
-    return np.asarray(jax.jit(lambda x: x, out_shardings=whole)(placed))
+    return np.asarray(jax.jit(_same, out_shardings=whole)(placed))
+
+
+def _same(rows: Any) -> Any:
+    """Return the argument: one function for all calls, so that JAX compiles each shape once."""
+    return rows

@@ -42,6 +42,11 @@ def calls_made(lowered: Lowered) -> Mapping[int, int] | None:
     return _CallCounter(lowered.fuse).count_parts(parts, ())
 
 
+def count_repetitions(call: Call, times: int) -> int:
+    """Return how often a run repeats the code of a call that it makes `times` times: once per iteration of its loop."""
+    return times if call.loop is None else len(_turns(call.loop, {}))
+
+
 def _is_endless(part: Part) -> bool:
     node = part.node if isinstance(part, Around) else None
     return isinstance(node, Loop) and node.last.is_const and node.last.const + 1 == ENDLESS

@@ -9,7 +9,7 @@ from typing import Final
 
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.memory.placement.device_communication import predict_sum_bytes
-from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
+from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made, count_repetitions
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Counting, Work
 from timerl_nb.runtime.xla.hlo.hlo_parser import Computation, Instruction, computations
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
@@ -28,6 +28,8 @@ class Communication:
         predicted: bytes of the sums over the divided dimension, by operation, as predicted by the memory plan.
         collectives: the number of executed collective operations, such as all-reduce.
         nbytes: bytes of the results of these collectives, on one device.
+        is_exact: False if their number depends on values of the run. Then the branch with most work counts, and a loop
+            of unknown length counts as one iteration.
 
     A ring all-reduce of n bytes sends 2 (d - 1) / d * n bytes from each of d devices.
     """
@@ -38,6 +40,7 @@ class Communication:
     predicted: dict[str, int]
     collectives: int
     nbytes: int
+    is_exact: bool = True
 
     def predict_weak_scaling(
         self,
@@ -69,18 +72,18 @@ class Communication:
 
     def __str__(self) -> str:
         each = max(1, self.turns)
+        per = f"per iteration of {self.turns:,}" if each > 1 else "in the whole run"
         lines = [
-            f"{format_count(self.devices, 'device')} in {format_count(self.processes, 'process')}, "
-            f"per iteration of {self.turns:,}:",
+            f"{format_count(self.devices, 'device')} in {format_count(self.processes, 'process')}, {per}:",
             f"  predicted by the plan: {sum(self.predicted.values()) / each:,.0f} bytes of sums",
-            f"  in XLA's program: {self.nbytes / each:,.0f} bytes in {self.collectives / each:,.1f} collectives",
+            f"  in XLA's program: {'' if self.is_exact else 'about '}{self.nbytes / each:,.0f} bytes in {self.collectives / each:,.1f} collectives",
         ]
         largest = sorted(self.predicted.items(), key=lambda pair: -pair[1])[:5]
         return "\n".join([*lines, *(f"    {name}: {n / each:,.0f} bytes" for name, n in largest)])
 
 
 def communication_of(lowered: Lowered, turns: int | None) -> Communication | None:
-    """Return the communication of a run; None for one device, or if it depends on values of the run.
+    """Return the communication of a run; None for one device, or if the number of calls depends on values of the run.
 
     Waits for XLA to compile.
     """
@@ -89,12 +92,12 @@ def communication_of(lowered: Lowered, turns: int | None) -> Communication | Non
         return None
     total = Work()
     for number, times in made.items():
-        repeated = lowered.calls[number - 1].loop is not None
-        total += _collectives(lowered.hlo(number), 1 if repeated else None) * times
+        call = lowered.calls[number - 1]
+        each = _collectives(lowered.hlo(number), None if call.loop is None else 1)
+        total += each * count_repetitions(call, times)
     predicted = dict(predict_sum_bytes(lowered.plan, shards.share))
-    return Communication(
-        shards.count, shards.processes, turns or 1, predicted, total.launches, total.nbytes
-    )
+    counted = total.launches, total.nbytes, total.is_exact
+    return Communication(shards.count, shards.processes, turns or 1, predicted, *counted)
 
 
 def _collectives(text: str, turns: int | None) -> Work:
