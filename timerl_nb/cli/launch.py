@@ -195,6 +195,17 @@ class _Launched:
                 f"timerl launch: process {number}{about} {how}; all others are ended.",
                 file=sys.stderr,
             )
+        aborted = any(codes[number] == -signal.SIGABRT for number in failed)
+        others = [
+            f"process {number} {'was silent' if code is None else 'had ended with status 0'}"
+            for number, code in codes.items()
+            if code in (None, 0)
+        ]
+        if aborted and others:
+            print(
+                f"  JAX ends a process after the connection to another one is lost: {', '.join(others)}.",
+                file=sys.stderr,
+            )
         print(
             "  Start the command again; a script with program.resume(folder) continues from the last saved state.",
             file=sys.stderr,

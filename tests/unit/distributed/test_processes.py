@@ -99,6 +99,8 @@ if sys.argv[1] == "reads":
 print("process", number, sys.argv[1:], os.environ["TIMERL_PROCESSES"], os.environ.get("XLA_FLAGS", ""))
 if sys.argv[1] == "status" and number == 1:
     sys.exit(3)
+if sys.argv[1] == "aborted" and number == 0:
+    os.abort()
 if sys.argv[1] == "killed" and number == 0:
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[1] != "fine":
@@ -138,6 +140,11 @@ def test_launch_numbers_the_processes_and_their_lines(
     [
         ("status", "process 1 ended with status 3; all others are ended."),
         ("killed", "process 0, the coordinator, was ended by SIGKILL; all others are ended."),
+        (
+            "aborted",
+            "process 0, the coordinator, was ended by SIGABRT; all others are ended.\n"
+            "  JAX ends a process after the connection to another one is lost: process 1 was silent.",
+        ),
     ],
 )
 def test_launch_names_the_process_that_fails(
