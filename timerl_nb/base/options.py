@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ ENVIRONMENT: Final = {
     "TIMERL_CACHE": "the folder for compiled XLA programs; 0 disables it",
     "CXX": "the C++ compiler for `torch_compile`; without it, the usual ones are tried",
     "CUBLAS_WORKSPACE_CONFIG": "needed by PyTorch on a GPU, for equal sums in equal programs: `:4096:8`",
+    "RAY_ADDRESS": "the Ray cluster of collectors and training runs; without it, each starts Ray on this machine",
     "XLA_FLAGS": "settings of XLA; programs compiled under other settings are not loaded",
     "XDG_CACHE_HOME": "the folder of all caches, `~/.cache` by default; ours is `timerl-nb` in it",
 }
@@ -30,6 +31,16 @@ _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 def progress_by_default() -> bool:
     """Whether `execute` shows a progress bar by default."""
     return os.environ.get("TIMERL_PROGRESS", "1") != "0"
+
+
+def environment() -> MutableMapping[str, str]:
+    """Return all variables of the process: those of job schedulers, and those for child processes."""
+    return os.environ
+
+
+def ray_address() -> str:
+    """Return the address of the Ray cluster to connect to, or ""."""
+    return os.environ.get("RAY_ADDRESS", "")
 
 
 def cxx_compiler() -> str:

@@ -6,7 +6,6 @@ session.
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections import Counter
@@ -20,6 +19,7 @@ from threading import RLock
 from typing import Any, Final
 
 from timerl_nb.base.errors import ExecutionError, MissingPartError, TimeRLError
+from timerl_nb.base.options import ray_address
 
 OLDEST: Final = (2, 60)  # as in pyproject.toml
 INSTALL: Final = 'pip install "timerl-nb[ray]"'
@@ -246,7 +246,7 @@ def _start(ray: Any, user: str) -> None:
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)  # about later versions of Ray
             quiet = {"log_to_driver": False, "configure_logging": False}
-            if os.environ.get("RAY_ADDRESS"):
+            if ray_address():
                 ray.init(**quiet)
                 return
             # without an address, Ray would also try the last cluster of this machine, which may have ended; its default

@@ -14,6 +14,7 @@ from threading import Event, Thread
 from typing import IO, Final, NoReturn, TextIO
 
 from timerl_nb.base.errors import OptionError
+from timerl_nb.base.options import environment
 from timerl_nb.cli.support.argument_parser import Parser, positive
 from timerl_nb.cli.support.exit_status import FAILED, FINE, INTERRUPTED
 from timerl_nb.distributed.process_start import COORDINATOR, HEARTBEAT, PROCESS, PROCESSES
@@ -84,10 +85,10 @@ def main(words: Sequence[str]) -> int:
         PROCESSES: str(given.processes),
         HEARTBEAT: str(given.heartbeat),
         "PYTHONUNBUFFERED": "1",
-        "TIMERL_PROGRESS": os.environ.get("TIMERL_PROGRESS", "0"),  # a bar would be many lines
+        "TIMERL_PROGRESS": environment().get("TIMERL_PROGRESS", "0"),  # a bar would be many lines
     }
     if given.devices_per_process is not None:
-        flags = os.environ.get("XLA_FLAGS", "")
+        flags = environment().get("XLA_FLAGS", "")
         variables["XLA_FLAGS"] = f"{flags} {_VIRTUAL}={given.devices_per_process}".strip()
     with _interrupted_by(signal.SIGTERM, signal.SIGHUP):
         return _Launched([sys.executable, *script], numbers, variables).wait()
@@ -134,7 +135,7 @@ class _Launched:
         self._lost = Event()  # nobody reads the output any more
         try:
             for number in numbers:
-                own = {**os.environ, **variables, PROCESS: str(number)}
+                own = {**environment(), **variables, PROCESS: str(number)}
                 process = subprocess.Popen(
                     command,
                     env=own,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import time
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.options import environment
 from timerl_nb.runtime.jax_backend.process_group import (
     connect,
     disconnect,
@@ -88,8 +88,8 @@ def initialize(
 
     Source: the multi-process documentation of JAX (`jax.distributed`).
     """
-    named = _arguments(coordinator, processes, process, os.environ)
-    beat = _seconds("heartbeat", heartbeat or os.environ.get(HEARTBEAT, USUAL_HEARTBEAT))
+    named = _arguments(coordinator, processes, process, environment())
+    beat = _seconds("heartbeat", heartbeat or environment().get(HEARTBEAT, USUAL_HEARTBEAT))
     waited = _seconds("timeout", timeout)
     if is_connected():
         found = Processes(process_index(), process_count())
@@ -99,7 +99,7 @@ def initialize(
                 hint="call trl.distributed.initialize once per process.",
             )
         return found
-    if not named and not any(_from_environment(name, os.environ, 1) > 1 for name in _TASKS):
+    if not named and not any(_from_environment(name, environment(), 1) > 1 for name in _TASKS):
         return Processes(0, 1)
     if named.get("num_processes") == 1:
         return Processes(0, 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Final
 
 from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.options import environment
 from timerl_nb.base.ray_session import RaySession, reason_of_death
 from timerl_nb.distributed.process_start import HEARTBEAT, USUAL_HEARTBEAT, initialize, integer
 
@@ -146,7 +146,7 @@ class _Process:
     def call(
         self, function: Callable[[], Any], address: str, count: int, number: int, beat: int
     ) -> Any:
-        os.environ[HEARTBEAT] = str(beat)
-        os.environ.setdefault("TIMERL_PROGRESS", "0")
+        environment()[HEARTBEAT] = str(beat)
+        environment().setdefault("TIMERL_PROGRESS", "0")
         initialize(address, count, number)
         return function()

@@ -168,7 +168,9 @@ def test_functions_with_masks_are_for_environments_on_the_host() -> None:
     def act(params: Any, obs: Any, key: Any, action_mask: Any) -> Any:
         return jnp.int32(0)
 
-    with pytest.raises(trl.errors.OptionError, match="takes an action_mask, from environments on"):
+    with pytest.raises(
+        trl.errors.OptionError, match="takes an action_mask, which only environments on"
+    ):
         trl.collect("CartPole-v1", act, how="scan")
 
 

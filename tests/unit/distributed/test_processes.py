@@ -308,7 +308,8 @@ def test_all_devices_are_those_of_this_process() -> None:
     import jax
 
     context = trl.algorithms.reinforce("CartPole-v1", hidden=(4,))
-    program = context.compile({"B": len(jax.devices()), "I": 1, "T": 2}, trl.Options(devices="all"))
+    options = trl.Options(executor="xla", devices="all")
+    program = context.compile({"B": len(jax.devices()), "I": 1, "T": 2}, options)
     assert program.options.devices == len(jax.devices())
     with pytest.raises(OptionError, match='a positive integer or "all"'):
         trl.Options(devices="some")  # pyrefly: ignore[bad-argument-type]

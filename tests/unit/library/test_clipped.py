@@ -53,7 +53,7 @@ def test_the_updates_are_those_of_jax(options: dict[str, Any]) -> None:
     """All sixteen, given the same parameters, observations, actions and order."""
     env = trl.env.make("CartPole-v1", autoreset="same_step", max_steps=CUT)
     ctx = WORK.context(env)
-    named = {op.label: op for op in ctx.pdg() if op.label in ("o", "a", "row")}
+    named = {op.label: op for op in ctx.pdg() if op.label in ("o", "a", "index")}
     with ctx:
         for name, op in named.items():
             ctx.output(name, trl.RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0])))
@@ -65,7 +65,7 @@ def test_the_updates_are_those_of_jax(options: dict[str, Any]) -> None:
     before = of_ours({name: result[f"before {name}"][0, 0, 0] for name in result.parameters})
     made = of_ours({name: result[f"grad {name}"][0, 0, 0] for name in result.parameters})
     steps = steps_of(result["o"][:, 0], result["a"][:, 0], before)
-    whose, when = np.divmod(result["row"][0], WORK.steps)
+    whose, when = np.divmod(result["index"][0], WORK.steps)
     orders = when * WORK.envs + whose
     for epoch in orders.reshape(WORK.epochs, -1):
         np.testing.assert_array_equal(np.sort(epoch), np.arange(WORK.points))

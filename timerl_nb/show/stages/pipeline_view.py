@@ -286,6 +286,7 @@ def _kind(name: str, hint: Any, dims: tuple[str, ...]) -> tuple[Any, tuple[Any, 
         "incrementalize": ("blocks", dims),
         "tile": ("blocks", dims),
         "device_memory": ("bytes", ()),
+        "devices": ("int", ()),
         "backend": ("choice", ("jax", "torch") if _has_torch() else ("jax",)),
         "device": ("choice", (None, "cpu", "cuda")),
     }
