@@ -98,54 +98,58 @@ def test_ppo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_clipped_ppo(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("seen", "took", "was", "known", "gain", "target")
+    names = ("obs", "action", "old_log_prob", "old_value", "normalized", "target")
     bounds = {"B": 4, "I": 2, "T": 8}
     found = run_recorded("clipped_ppo", monkeypatch, bounds, names, epochs=2, minibatches=2, lr=0.2)
-    seen: list[float] = []
+    changes: list[float] = []
 
     def at(k: int) -> tuple[int, int, int]:
         return k // 4, k // 2 % 2, k % 2
 
     def loss(p: Values, data: Values) -> Any:
         here = {n: data[n][at(data["k"])] for n in names}
-        dist = torch.distributions.Categorical(logits=head(p, "actor", here["seen"]))
-        new = head(p, "critic", here["seen"], "critic.trunk")[..., 0]
-        ratio = (dist.log_prob(here["took"]) - here["was"]).exp()
-        seen.append(float((ratio.detach() - 1).abs().max()))
-        better = torch.minimum(ratio * here["gain"], ratio.clamp(0.8, 1.2) * here["gain"])
-        near = here["known"] + (new - here["known"]).clamp(-0.2, 0.2)
-        regret = torch.maximum((new - here["target"]).square(), (near - here["target"]).square())
-        return (0.25 * regret - better - 0.01 * dist.entropy()).mean()
+        dist = torch.distributions.Categorical(logits=head(p, "actor", here["obs"]))
+        new = head(p, "critic", here["obs"], "critic.trunk")[..., 0]
+        ratio = (dist.log_prob(here["action"]) - here["old_log_prob"]).exp()
+        changes.append(float((ratio.detach() - 1).abs().max()))
+        surrogate = torch.minimum(
+            ratio * here["normalized"], ratio.clamp(0.8, 1.2) * here["normalized"]
+        )
+        clipped = here["old_value"] + (new - here["old_value"]).clamp(-0.2, 0.2)
+        value_loss = torch.maximum(
+            (new - here["target"]).square(), (clipped - here["target"]).square()
+        )
+        return (0.25 * value_loss - surrogate - 0.01 * dist.entropy()).mean()
 
     check(found, names, loss, 8, at)
-    assert max(seen) > 0.2  # some ratios are clipped
+    assert max(changes) > 0.2  # some ratios are clipped
 
 
 def test_dqn(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("seen", "did", "goal")
-    settings = {"length": 10, "batch": 6, "after": 0, "steps": 2, "alpha": None}
+    names = ("obs", "action", "target")
+    settings = {"buffer_size": 10, "batch": 6, "learning_starts": 0, "steps": 2, "alpha": None}
     found = run_recorded("dqn", monkeypatch, {"B": 2, "T": 8}, names, **settings)
 
     def loss(p: Values, data: Values) -> Any:
-        seen, did, goal = (data[n][:, data["k"]] for n in names)
-        chosen = mlp(p, "q", seen, 3).gather(-1, did[..., None].long())[..., 0]
-        return torch.nn.functional.huber_loss(chosen, goal)
+        obs, action, target = (data[n][:, data["k"]] for n in names)
+        chosen = mlp(p, "q", obs, 3).gather(-1, action[..., None].long())[..., 0]
+        return torch.nn.functional.huber_loss(chosen, target)
 
     check(found, names, loss, 8)
 
 
 def test_ddpg(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("seen", "did", "goal")
-    settings = {"length": 10, "batch": 6, "after": 0}
+    names = ("obs", "action", "target")
+    settings = {"buffer_size": 10, "batch": 6, "learning_starts": 0}
     found = run_recorded("ddpg", monkeypatch, {"B": 2, "T": 8}, names, **settings)
 
     def loss(p: Values, data: Values) -> Any:
-        seen, did, goal = (data[n][:, data["k"]] for n in names)
-        worth = mlp(p, "critic", torch.cat([seen, did], -1), 3)[..., 0]
-        acted = mlp(p, "actor", seen, 3).tanh()
+        obs, action, target = (data[n][:, data["k"]] for n in names)
+        value = mlp(p, "critic", torch.cat([obs, action], -1), 3)[..., 0]
+        acted = mlp(p, "actor", obs, 3).tanh()
         still = {name: x.detach() for name, x in p.items()}
-        better = mlp(still, "critic", torch.cat([seen, acted], -1), 3)[..., 0]
-        return (goal - worth).square().mean() - better.mean()
+        actor_value = mlp(still, "critic", torch.cat([obs, acted], -1), 3)[..., 0]
+        return (target - value).square().mean() - actor_value.mean()
 
     check(found, names, loss, 8)
 
