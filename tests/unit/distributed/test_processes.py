@@ -17,7 +17,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.workers import settings
-from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError
 from timerl_nb.cli import launch
 from timerl_nb.distributed.process_start import COORDINATOR, PROCESS, PROCESSES
 from timerl_nb.runtime.xla.hlo.collective_traffic import Communication
@@ -302,6 +302,11 @@ def test_predicted_weak_scaling() -> None:
     one = Communication(2, 2, 100, {}, 1_000, 100_000)
     found = one.predict_weak_scaling(1e-3, (1, 4), latency=1e-5, bandwidth=1e9)
     assert found == {1: 1.0, 4: pytest.approx(1e-3 / (1e-3 + 10 * 4e-5 + 1.5e-6))}
+    for wrong in (-1, "x", None, float("nan")):
+        with pytest.raises(ShapeError, match="turn_seconds must be a number"):
+            one.predict_weak_scaling(wrong)  # pyrefly: ignore[bad-argument-type]
+    with pytest.raises(ShapeError, match="a number of devices"):
+        one.predict_weak_scaling(1.0, (0,))
 
 
 def test_all_devices_are_those_of_this_process() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
+from sys import float_info
 from typing import Final
 
 from timerl_nb.base.text_formatting import format_count
+from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.compiler.memory.placement.device_communication import predict_sum_bytes
 from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made, count_repetitions
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Counting, Work
@@ -57,7 +59,7 @@ class Communication:
 
         Args:
             turn_seconds: the seconds of an iteration on one device without communication, such as
-                `program.turn_seconds`.
+                `program.turn_seconds()`.
             devices: numbers of devices.
             latency: seconds of one message; by default that of a data centre's Ethernet.
             bandwidth: bytes per second of one device's link; by default 100 Gbit/s.
@@ -65,10 +67,18 @@ class Communication:
         Returns:
             the efficiency by number of devices: the time of an iteration without communication, divided by its time with
             communication.
+
+        Raises:
+            ShapeError: an argument is not a number, or too small.
         """
+        seconds = number("turn_seconds", turn_seconds, "call program.turn_seconds().", least=0)
+        number("latency", latency, least=0)
+        number("bandwidth", bandwidth, least=1)
+        for d in devices:
+            number("a number of devices", d, least=1)
         calls, nbytes = self.collectives / max(1, self.turns), self.nbytes / max(1, self.turns)
         lost = lambda d: calls * 2 * log2(d) * latency + 2 * (d - 1) / d * nbytes / bandwidth  # noqa: E731
-        return {d: turn_seconds / (turn_seconds + lost(d)) for d in devices}
+        return {d: seconds / max(seconds + lost(d), float_info.min) for d in devices}
 
     def __str__(self) -> str:
         each = max(1, self.turns)
