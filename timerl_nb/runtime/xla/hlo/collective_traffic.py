@@ -101,9 +101,9 @@ def communication_of(lowered: Lowered, turns: int | None) -> Communication | Non
     if shards is None or made is None:
         return None
     total = Work()
-    for number, times in made.items():
-        call = lowered.calls[number - 1]
-        each = _collectives(lowered.hlo(number), None if call.loop is None else 1)
+    for call_number, times in made.items():
+        call = lowered.calls[call_number - 1]
+        each = _collectives(lowered.hlo(call_number), None if call.loop is None else 1)
         total += each * count_repetitions(call, times)
     predicted = dict(predict_sum_bytes(lowered.plan, shards.share))
     counted = total.launches, total.nbytes, total.is_exact
