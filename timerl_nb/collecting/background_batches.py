@@ -80,9 +80,7 @@ class _Worker:
         """Call a function of the environments, which are opened before the first call."""
         self.thread = threading.get_ident()
         if self.is_stopped:
-            raise ExecutionError(
-                "the collector is closed.", hint="create a new collector: trl.collect(…)."
-            )
+            raise _closed_error()
         with self._settings():
             if self._source is None:
                 self._source = self._prepared(self._seed)
@@ -136,10 +134,18 @@ class BackgroundBatches:
         check_process()
         while len(self._requests) <= self._ahead:
             self._requests.append(_Request(weights, version))
-        for one in self._requests:
+        requests = tuple(
+            self._requests
+        )  # another thread may close the collector, which clears them
+        if not requests:
+            raise _closed_error()
+        for one in requests:
             if one.future is None:  # after an interrupt, it may be scheduled twice
-                one.future = self._pool.submit(self._worker.make, one)
-        self._last = one = self._requests[0]
+                try:
+                    one.future = self._pool.submit(self._worker.make, one)
+                except RuntimeError:  # the pool is shut down
+                    raise _closed_error() from None
+        self._last = one = requests[0]
         assert one.future is not None
         try:
             return one.future.result()
@@ -167,6 +173,12 @@ class BackgroundBatches:
         closed = self._closing()
         if closed is not None:  # it is None if this is called again
             closed.result()
+
+
+def _closed_error() -> ExecutionError:
+    return ExecutionError(
+        "the collector is closed.", hint="create a new collector: trl.collect(…)."
+    )
 
 
 def _close(worker: _Worker, pool: ThreadPoolExecutor) -> Future[None]:

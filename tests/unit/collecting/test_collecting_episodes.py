@@ -221,3 +221,5 @@ def test_closing_ends_a_search_for_episodes() -> None:
     c.close()
     thread.join(60)
     assert not thread.is_alive() and "closed" in str(errors[0])
+    with pytest.raises(ExecutionError, match="the collector is closed"):
+        source.next({})
