@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from timerl_nb.base.errors import ExecutionError, MissingPartError, TimeRLError
 from timerl_nb.base.options import ray_address
@@ -73,7 +73,7 @@ class RaySession:
     Attributes:
         ray: the module.
         identity: session and job; different after another `ray.init`.
-        user: what uses Ray, for messages.
+        user: the user of Ray in messages, such as "a collector".
     """
 
     ray: Any
@@ -85,7 +85,7 @@ class RaySession:
         """Use the initialised Ray instance, or else start one, or connect to the cluster in RAY_ADDRESS.
 
         Args:
-            user: what uses Ray, such as "a collector".
+            user: the user of Ray in messages, such as "a collector".
 
         Raises:
             ExecutionError: Ray does not start.
@@ -191,6 +191,13 @@ class RaySession:
                 "disk space for its folder.",
             )
         return ExecutionError(said, hint="see the logs of Ray in /tmp/ray/session_latest/logs.")
+
+    def raise_explained(self, error: BaseException) -> NoReturn:
+        """Raise an error of Ray as one of this package; errors of this package keep their own cause."""
+        explained = self.explain(error)
+        if explained is error:
+            raise error
+        raise explained from error
 
     def kill(self, actor: Any) -> None:
         """End an actor; no effect if it or Ray has already ended."""

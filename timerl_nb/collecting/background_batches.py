@@ -134,9 +134,8 @@ class BackgroundBatches:
         check_process()
         while len(self._requests) <= self._ahead:
             self._requests.append(_Request(weights, version))
-        requests = tuple(
-            self._requests
-        )  # another thread may close the collector, which clears them
+        # another thread may close the collector, which clears the requests
+        requests = tuple(self._requests)
         if not requests:
             raise _closed_error()
         for one in requests:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.base.options import environment
 from timerl_nb.base.ray_session import RaySession, reason_of_death
+from timerl_nb.compiler.language.argument_checks import is_number
 from timerl_nb.distributed.process_start import HEARTBEAT, USUAL_HEARTBEAT, initialize, integer
 
 _USER: Final = "a distributed program"
@@ -52,7 +53,7 @@ def run_on_ray(
         )
     count = integer("processes", processes, 1, 1 << 16)
     beat = integer("heartbeat", heartbeat, 1, 1 << 20)
-    needed = {"CPU": 1.0} if resources is None else dict(resources)
+    needed = {"CPU": 1.0} if resources is None else _resources(resources)
     session = RaySession.open(_USER)
     try:
         return _run(session, function, count, needed, beat)
@@ -86,13 +87,24 @@ def _run(
             one.call.remote(function, address, count, number, beat)
             for number, one in enumerate(actors)
         ]
-        _await_first_error(session, results)
-        return ray.get(results)
+        return _await_results(session, results)
     except Exception as error:
-        raise session.explain(error) from error
+        session.raise_explained(error)
     finally:
         for one in actors:
             session.kill(one)
+
+
+def _resources(given: Any) -> dict[str, float]:
+    if isinstance(given, Mapping) and all(
+        isinstance(name, str) and is_number(each) and 0 <= each < float("inf")
+        for name, each in given.items()
+    ):
+        return {name: float(each) for name, each in given.items()}
+    raise OptionError(
+        f"resources={given!r} is invalid.",
+        hint='pass numbers by name, such as {"CPU": 4, "GPU": 1}.',
+    )
 
 
 def _check_resources(session: RaySession, count: int, needed: dict[str, float]) -> None:
@@ -107,23 +119,24 @@ def _check_resources(session: RaySession, count: int, needed: dict[str, float]) 
             )
 
 
-def _await_first_error(session: RaySession, results: Sequence[Any]) -> None:
-    """Wait for all results, or for the first process with an error: the others cannot continue without it.
+def _await_results(session: RaySession, results: Sequence[Any]) -> list[Any]:
+    """Return all results, in order.
 
     Raises:
-        ExecutionError: a process has died.
+        ExecutionError: a process has died or raised an error. The others cannot continue without it.
     """
     ray, waiting = session.ray, {result: number for number, result in enumerate(results)}
+    found: dict[int, Any] = {}
     while waiting:
         ready, _ = ray.wait(list(waiting), num_returns=1)
         number = waiting.pop(ready[0])
         try:
-            ray.get(ready[0])
+            found[number] = ray.get(ready[0])
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             raise ExecutionError(
                 f"process {number} raised {type(cause).__name__}: {cause}",
-                hint="the traceback above shows the line; the other processes are ended.",
+                hint="the traceback of Ray above shows the line. The other processes are ended.",
             ) from error
         except ray.exceptions.ActorDiedError as error:
             about = ", the coordinator," if number == 0 else ""
@@ -131,6 +144,7 @@ def _await_first_error(session: RaySession, results: Sequence[Any]) -> None:
                 f"process {number}{about} has died: {reason_of_death(error)}.",
                 hint="call run_on_ray again; a function with program.resume(folder) continues from the last saved state.",
             ) from error
+    return [found[number] for number in range(len(results))]
 
 
 class _Process:

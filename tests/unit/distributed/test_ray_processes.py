@@ -47,11 +47,18 @@ def test_two_actors_run_one_program(cluster: Any) -> None:
 def test_the_process_with_an_error_is_named(cluster: Any) -> None:
     with pytest.raises(ExecutionError, match="process 1 has died"):
         trl.distributed.run_on_ray(die, 2)
-    with pytest.raises(ExecutionError, match="ValueError: no"):
+    with pytest.raises(ExecutionError, match="process 0 raised ValueError: no") as caught:
         trl.distributed.run_on_ray(fail, 1)
+    assert "in fail" in str(caught.value.__cause__)  # the line of the user's function
     with pytest.raises(ExecutionError, match="the cluster has 2"):
         trl.distributed.run_on_ray(fail, 3)
     assert cluster.is_initialized()
+
+
+@pytest.mark.parametrize("resources", [1, {"CPU": "x"}, {"CPU": -1}, {1: 1}])
+def test_wrong_resources(resources: Any) -> None:
+    with pytest.raises(OptionError, match="resources="):
+        trl.distributed.run_on_ray(fail, 1, resources=resources)
 
 
 @pytest.mark.parametrize(

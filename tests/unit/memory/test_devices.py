@@ -309,7 +309,7 @@ def test_one_cache_serves_any_number_of_devices(tmp_path: Path) -> None:
         assert one["values"].keys() == want.keys()
         for way, values in one["values"].items():
             assert values == want["swapped again" if "swapped" in way else "xla"], way
-    # of the first two processes, the later one may find what the earlier one has stored
+    # the first two processes share a cache, so the later one may load programs of the earlier one
     cold, warm = ([one["traced"] for one in some] for some in (found[:3], found[3:]))
     assert max(warm) < max(cold) // 2
 

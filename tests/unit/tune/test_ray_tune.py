@@ -40,7 +40,7 @@ def searches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[st
 
 
 def assert_rows(rows: list[Any], lr: float, count: int) -> None:
-    """Check that rows are those of a run, and that Tune counts them from 1 without a gap."""
+    """Compare rows with an uninterrupted run. Tune numbers them from 1 without a gap."""
     want = descent(lr).execute(progress=False)["loss"][:count]
     assert [(row[0], row[1]) for row in rows] == [(k + 1, k) for k in range(count)]
     np.testing.assert_array_equal(np.float32([row[2] for row in rows]), want)

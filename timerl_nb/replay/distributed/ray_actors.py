@@ -178,7 +178,7 @@ class RayActors:
                 block = process.actor.block.options(num_returns=2)
                 asked = block.remote(number, life, weights[0], self._put(weights))
         except (Exception, SystemExit) as error:  # the latter: Ray is shut down
-            raise self._session.explain(error) from error
+            self._session.raise_explained(error)
         self._requests.append(_Request(number, process, *asked))
 
     def _put(self, weights: Weights) -> Any:
@@ -222,7 +222,7 @@ class RayActors:
                 with self._session.connected():
                     done, _ = self._ray.wait([*asked], num_returns=count, timeout=timeout)
             except (Exception, SystemExit) as error:  # the latter: Ray is shut down
-                raise self._session.explain(error) from error
+                self._session.raise_explained(error)
             for ref in done:
                 self._receive(asked[ref])
         return [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
@@ -253,7 +253,7 @@ class RayActors:
             self._ready.append(Death(one.group, self._session.explain(error)))
             return
         except (Exception, SystemExit) as error:  # the latter: Ray is shut down
-            raise self._session.explain(error) from error
+            self._session.raise_explained(error)
         self._has_answered = True
         one.process.incomplete[one.group] = made.incomplete
         self._ready.append(replace(made, entries=entries))

@@ -54,7 +54,7 @@ class RayShard:
             with session.connected():
                 asked = getattr(self.actor, method).remote(*given)
         except (Exception, SystemExit) as error:  # the latter: Ray is shut down
-            raise session.explain(error) from error
+            session.raise_explained(error)
 
         def wait() -> Any:
             known = ray.exceptions
@@ -67,7 +67,7 @@ class RayShard:
             except known.ObjectLostError as error:
                 raise RowsLost("the node with its entries was removed") from error
             except (Exception, SystemExit) as error:  # the latter: Ray is shut down
-                raise session.explain(error) from error
+                session.raise_explained(error)
 
         return wait
 

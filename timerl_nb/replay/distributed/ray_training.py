@@ -34,7 +34,7 @@ class ClusterRequest:
     """Options of a run on a cluster.
 
     Attributes:
-        stepping: what the actors need, pickled.
+        stepping: pickled algorithm, environment and options of the actors.
         rows: the number of environment steps of a block.
         shards: the number of shards of the buffer; None for a buffer in the learner's process.
     """
@@ -83,7 +83,7 @@ def cluster_request(
     how: str | None,
     seed: int,
 ) -> ClusterRequest:
-    """Check and pickle what the processes need.
+    """Check the options, and pickle the inputs of the processes.
 
     Raises:
         MissingPartError: Ray is not installed, or too old.
