@@ -73,7 +73,7 @@ def test_environment_variables_are_read_in_options_alone() -> None:
     for path in root.rglob("*.py"):
         parts = path.relative_to(root).with_suffix("").parts
         # recordings pass the whole environment to processes; an actor of Ray imports nothing of ours
-        if parts != ("base", "options") and "scope" not in parts and parts[-1] != "ray_actor":
+        if parts != ("base", "options") and "scope" not in parts and parts[-1] != "actor_process":
             assert "os.environ" not in path.read_text(), path
             assert "getenv" not in path.read_text(), path
     read = re.findall(r'os\.environ\.get\("(\w+)"', (root / "base/options.py").read_text())

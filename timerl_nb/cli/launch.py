@@ -17,7 +17,7 @@ from timerl_nb.base.errors import OptionError
 from timerl_nb.base.options import environment
 from timerl_nb.cli.support.argument_parser import Parser, positive
 from timerl_nb.cli.support.exit_status import FAILED, FINE, INTERRUPTED
-from timerl_nb.distributed.process_start import COORDINATOR, HEARTBEAT, PROCESS, PROCESSES
+from timerl_nb.distributed.initialization import COORDINATOR, HEARTBEAT, PROCESS, PROCESSES
 
 _EXAMPLES: Final = """  timerl launch -n 2 train.py --steps 1000
   timerl launch -n 4 --devices-per-process 2 train.py

@@ -18,7 +18,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
-from timerl_nb.collecting.strategies.host_checks import memory
+from timerl_nb.collecting.strategies.host_result_checks import memory
 from timerl_nb.collecting.strategy import Counts, Prepared, Source, Weights
 from timerl_nb.env.environment import Environment
 from timerl_nb.runtime.jax_backend import graph_function as graph

@@ -5,8 +5,8 @@ divided among the devices of all processes.
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
-from timerl_nb.distributed.process_start import Processes, initialize, shutdown
-from timerl_nb.distributed.ray_processes import run_on_ray
+from timerl_nb.distributed.initialization import Processes, initialize, shutdown
+from timerl_nb.distributed.ray_launch import run_on_ray
 
 __all__ = ["Processes", "initialize", "run_on_ray", "shutdown"]
 

@@ -4,7 +4,7 @@ Source: PEARL.
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
-from timerl_nb.replay.distributed.process_losses import ProcessLoss
+from timerl_nb.replay.distributed.lost_rows import ProcessLoss
 from timerl_nb.replay.prioritization.priorities import Proportional
 from timerl_nb.replay.prioritization.sum_tree import SumTree
 from timerl_nb.replay.storage.hindsight import Hindsight

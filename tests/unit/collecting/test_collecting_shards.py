@@ -21,8 +21,8 @@ from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.episode_batches import EpisodeBatches
 from timerl_nb.collecting.policies.collecting_policy import Shard
 from timerl_nb.collecting.policies.policy_conversion import acting_of
-from timerl_nb.collecting.ray_actors import ray_actor
-from timerl_nb.collecting.ray_actors.actor_group import Group, open_group
+from timerl_nb.collecting.ray_actors import actor_process
+from timerl_nb.collecting.ray_actors.actor_environments import Group, open_group
 from timerl_nb.collecting.strategies.gymnasium_loop import Loop
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 
@@ -194,12 +194,12 @@ def test_an_actor_returns_errors_and_warnings_as_values() -> None:
         return 3
 
     pytest.importorskip("ray", reason="Ray is not installed: make peers-env")
-    answer = ray_actor.answer_of(fails)
+    answer = actor_process.answer_of(fails)
     assert isinstance(answer["error"], bytes) and "it broke" in answer["trace"]
-    assert ray_actor.answer_of(misses)["error"]["missing"] == "game"
-    assert ray_actor.answer_of(local)["error"] == "Odd: strange"
-    assert ray_actor.answer_of(warns)["value"] == 3
-    assert ray_actor.answer_of(warns)["warnings"] == ["careful"]
+    assert actor_process.answer_of(misses)["error"]["missing"] == "game"
+    assert actor_process.answer_of(local)["error"] == "Odd: strange"
+    assert actor_process.answer_of(warns)["value"] == 3
+    assert actor_process.answer_of(warns)["warnings"] == ["careful"]
 
 
 class Scripted:

@@ -19,7 +19,7 @@ import timerl_nb as trl
 from tests.workers import settings
 from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError
 from timerl_nb.cli import launch
-from timerl_nb.distributed.process_start import COORDINATOR, PROCESS, PROCESSES
+from timerl_nb.distributed.initialization import COORDINATOR, PROCESS, PROCESSES
 from timerl_nb.runtime.xla.hlo.collective_traffic import Communication
 
 ROOT = Path(__file__).parents[3]

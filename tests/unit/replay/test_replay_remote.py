@@ -23,7 +23,7 @@ from timerl_nb.base.errors import (
 )
 from timerl_nb.base.ray_session import RaySession, missing_on_worker, reason_of_death
 from timerl_nb.replay import Dqn, Proportional, Replay, Stepwise
-from timerl_nb.replay.distributed.remote_stepper import Failure, Stepper, SteppingRequest
+from timerl_nb.replay.distributed.actor_environments import Failure, Stepper, SteppingRequest
 from timerl_nb.replay.storage.replay_buffer import construction_of
 from timerl_nb.replay.training.environment_group import ActedSteps, Group
 from timerl_nb.replay.training.environment_openers import opener

@@ -27,7 +27,7 @@ from timerl_nb.scope.device_activity.clock_alignment import Anchor, HostClock
 from timerl_nb.scope.device_activity.device_operations import Devices, TracedWindow
 from timerl_nb.scope.recording.clock_exchange import ClockServer, ask_over, compare_clocks
 from timerl_nb.scope.storage.event_format import EDGE, STARTS, Kind
-from timerl_nb.scope.storage.host_joins import Join
+from timerl_nb.scope.storage.host_clock_files import Join
 from timerl_nb.scope.storage.host_recordings import Host, merge_hosts
 
 # The first argument is a path to import from. Each other one is a host, on which the program starts itself again.

@@ -28,8 +28,8 @@ from timerl_nb.collecting.batch import Batch, Ended, Restart
 from timerl_nb.collecting.batch import Final as Ends
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.policies.collecting_policy import Shard
-from timerl_nb.collecting.ray_actors import ray_actor
-from timerl_nb.collecting.ray_actors.ray_actor import GroupActor, versions
+from timerl_nb.collecting.ray_actors import actor_process
+from timerl_nb.collecting.ray_actors.actor_process import EnvironmentActor, versions
 from timerl_nb.collecting.strategies.host_stepping import memory
 from timerl_nb.collecting.strategy import APART, Counts, Weights
 from timerl_nb.rl.exported_policy import Episodes
@@ -122,7 +122,7 @@ class RayTurns:
         self._ray: Any = self._session.ray
         self._actor_class: Any = self._ray.remote(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
-        )(GroupActor)
+        )(EnvironmentActor)
         self._workers: list[_Worker] = []
         self._restarts: list[Restart] = []
         self._part: _BatchInProgress | None = None
@@ -416,9 +416,9 @@ def _joint_speed(part: _BatchInProgress, steps: int) -> float | None:
 @contextmanager
 def _by_value(ray: Any) -> Iterator[None]:
     """Pickle the actor's module by value inside of this context."""
-    ray.cloudpickle.register_pickle_by_value(ray_actor)
+    ray.cloudpickle.register_pickle_by_value(actor_process)
     try:
         yield
     finally:
         with suppress(ValueError):  # another thread has done it
-            ray.cloudpickle.unregister_pickle_by_value(ray_actor)
+            ray.cloudpickle.unregister_pickle_by_value(actor_process)

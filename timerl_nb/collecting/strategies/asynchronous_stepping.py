@@ -26,7 +26,7 @@ from timerl_nb.collecting.policies.collecting_policy import (
     PartialFeedback,
     check_numbers,
 )
-from timerl_nb.collecting.strategies.host_checks import (
+from timerl_nb.collecting.strategies.host_result_checks import (
     REWARDS,
     HostChecks,
     environment_error,

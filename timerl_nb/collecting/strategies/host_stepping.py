@@ -25,7 +25,7 @@ from timerl_nb.collecting.strategies.asynchronous_stepping import (
     AsynchronousStepping,
     AsynchronousTurns,
 )
-from timerl_nb.collecting.strategies.host_checks import (
+from timerl_nb.collecting.strategies.host_result_checks import (
     REWARDS,
     HostChecks,
     environment_error,

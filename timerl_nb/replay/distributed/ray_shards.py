@@ -9,7 +9,7 @@ from typing import Any, Final
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.ray_session import RaySession, reason_of_death
-from timerl_nb.replay.distributed.ray_actors import ENVIRONMENT, PAUSE, POLL
+from timerl_nb.replay.distributed.ray_actor_pool import ENVIRONMENT, PAUSE, POLL
 from timerl_nb.replay.distributed.replay_shard import (
     Pending,
     ReplayShard,

@@ -10,9 +10,9 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.ray_session import RaySession, import_ray
 from timerl_nb.execution.control.pause_and_stop import RunControl
-from timerl_nb.replay.distributed.ray_actors import RayActors, RayPool, RemoteGroup
+from timerl_nb.replay.distributed.actor_environments import SteppingRequest
+from timerl_nb.replay.distributed.ray_actor_pool import RayActors, RayPool, RemoteGroup
 from timerl_nb.replay.distributed.ray_shards import ray_shards
-from timerl_nb.replay.distributed.remote_stepper import SteppingRequest
 from timerl_nb.replay.distributed.sharded_replay import (
     NothingToDraw,
     ShardedReplay,

@@ -19,7 +19,7 @@ from timerl_nb.base.array_conversion import Array, convert_array, indices
 from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError, warn
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.language.argument_checks import integer
-from timerl_nb.replay.distributed.process_losses import ProcessLoss
+from timerl_nb.replay.distributed.lost_rows import ProcessLoss
 from timerl_nb.replay.distributed.replay_shard import (
     Pending,
     RowsLost,

@@ -22,7 +22,7 @@ from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
 from timerl_nb.execution.control.thread_lifecycle import Course
 from timerl_nb.execution.results.result_dataframe import Along
 from timerl_nb.execution.results.run_result import Result, RunMemory
-from timerl_nb.replay.distributed.process_losses import ProcessLoss
+from timerl_nb.replay.distributed.lost_rows import ProcessLoss
 from timerl_nb.replay.distributed.sharded_replay import ShardedReplay
 from timerl_nb.replay.storage.buffer_writer import concatenate_entries
 from timerl_nb.replay.storage.rate_limits import Beta

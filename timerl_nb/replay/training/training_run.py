@@ -14,7 +14,7 @@ from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.language.foreign_names import explain_call_errors as as_asked
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.pause_and_stop import RunControl
-from timerl_nb.replay.distributed.process_losses import ProcessLoss
+from timerl_nb.replay.distributed.lost_rows import ProcessLoss
 from timerl_nb.replay.distributed.ray_training import (
     begin_ray_course,
     check_cluster,

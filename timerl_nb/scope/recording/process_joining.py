@@ -22,7 +22,7 @@ from timerl_nb.scope.device_activity.clock_alignment import Anchor
 from timerl_nb.scope.device_activity.tracing_session import Steps
 from timerl_nb.scope.recording import recorder
 from timerl_nb.scope.recording.clock_exchange import ClockServer, address_of_this_host, ask_over
-from timerl_nb.scope.storage.host_joins import Join, folder_of
+from timerl_nb.scope.storage.host_clock_files import Join, folder_of
 from timerl_nb.scope.wrappers.library_wrappers import Tapping
 
 # JSON object: folder or null, host and parent (process number) of the children, taps, devices, calibrated, drawn;

@@ -17,7 +17,7 @@ from timerl_nb.base.errors import ExecutionError, MissingPartError, OptionError,
 from timerl_nb.scope.analysis.thread_timelines import Lanes
 from timerl_nb.scope.calibration.enabled_disabled_blocks import cpu_of
 from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK, NAMELESS, Kind, Library
-from timerl_nb.scope.storage.host_joins import HOST
+from timerl_nb.scope.storage.host_clock_files import HOST
 
 _OURS: Final = re.compile(r"\d+[.-].*")  # names of recording files begin with a process number
 

@@ -18,7 +18,7 @@ from timerl_nb.scope.analysis.thread_timelines import Lane, Process
 from timerl_nb.scope.device_activity.clock_alignment import Anchor, HostClock, Joint
 from timerl_nb.scope.device_activity.device_operations import Devices
 from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK, NAMELESS, PER_HOST
-from timerl_nb.scope.storage.host_joins import HOST, Join
+from timerl_nb.scope.storage.host_clock_files import HOST, Join
 from timerl_nb.scope.storage.json_validation import cause, content_of, fits
 from timerl_nb.scope.storage.recording_writer import MANIFEST
 from timerl_nb.scope.storage.thread_files import HOW

@@ -11,7 +11,7 @@ from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.base.options import environment
 from timerl_nb.base.ray_session import RaySession, reason_of_death
 from timerl_nb.compiler.language.argument_checks import is_number
-from timerl_nb.distributed.process_start import HEARTBEAT, USUAL_HEARTBEAT, initialize, integer
+from timerl_nb.distributed.initialization import HEARTBEAT, USUAL_HEARTBEAT, initialize, integer
 
 _USER: Final = "a distributed program"
 

@@ -122,7 +122,7 @@ class Group:
     def collect(
         self, number: int, weights: Any, version: int, fetch: Callable[[Any], Any]
     ) -> dict[str, Any]:
-        """Return the steps of a batch; see `GroupActor.collect`.
+        """Return the steps of a batch; see `EnvironmentActor.collect`.
 
         Args:
             number: number of the batch.

@@ -18,8 +18,8 @@ from timerl_nb.base.errors import ExecutionError, MissingPartError, TimeRLError,
 from timerl_nb.base.ray_session import RaySession, missing_on_worker, reason_of_death
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.execution.control.pause_and_stop import Stopped
-from timerl_nb.replay.distributed.process_losses import ProcessLoss
-from timerl_nb.replay.distributed.remote_stepper import Failure, Stepper
+from timerl_nb.replay.distributed.actor_environments import Failure, Stepper
+from timerl_nb.replay.distributed.lost_rows import ProcessLoss
 from timerl_nb.replay.training.actor_threads import Weights
 from timerl_nb.replay.training.environment_group import ActedSteps, Death
 from timerl_nb.runtime.jax_backend import graph_function as graph

@@ -50,7 +50,7 @@ def versions() -> dict[str, str]:
     return {"Python": f"{sys.version_info[0]}.{sys.version_info[1]}", "timerl-nb": own}
 
 
-class GroupActor:
+class EnvironmentActor:
     """Environments of one worker."""
 
     def open(
@@ -62,7 +62,7 @@ class GroupActor:
             wanted: versions of the driver, by name.
             settings: settings of JAX.
             payload: pickled strategy, environment and policy, as a list of one reference.
-            args: further arguments of `actor_group.open_group`.
+            args: further arguments of `actor_environments.open_group`.
 
         Returns:
             The answer; its value has the differing versions, if any.
@@ -79,7 +79,7 @@ class GroupActor:
         here = versions()
         differing = {name: x for name, x in here.items() if x != wanted[name]}
         if not differing:
-            group = import_module("timerl_nb.collecting.ray_actors.actor_group")
+            group = import_module("timerl_nb.collecting.ray_actors.actor_environments")
             self._group = group.open_group(settings, _fetch(payload[0]), *args)
         return differing
 
