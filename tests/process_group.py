@@ -73,6 +73,8 @@ def main(folder: Path) -> None:
             str(program.with_options(fuse_iterations=4).executable.communication),
         ],
         "each": [repr(one) for one in each()],
+        "local": local(me),
+        "local seeds": local_seeds(several, seeds),
         "start": refusal(lambda: program.start(3)),
         "turns": refusal(lambda: program.begin(3)),
         "time": refusal(lambda: program.execute(3, checkpoint=folder / "new", every="1min")),
@@ -98,6 +100,42 @@ def each() -> list[float]:
         ((b, _),) = ctx.dims
         ctx.output("y", trl.value(b) * 2)
     return ctx.compile({"B": 4}, ALL).execute()["y"].tolist()
+
+
+def local(me: trl.distributed.Processes) -> dict[str, Any]:
+    """Outputs that the processes do not exchange."""
+    with trl.Context("b", "i") as ctx:
+        (b, B), (i, _) = ctx.dims
+        x = trl.random.normal((2,), domain=(b, i))
+        ctx.output("x", x)
+        ctx.output("means", x[0:B, i].mean(axis=0))
+        ctx.output("all", x[0:B, i])  # an axis, and not the dimension b
+        ctx.output("every", x[i % 2 == 0])
+    program = ctx.compile({"B": 4, "I": 3}, ALL)
+    whole, apart = program.execute(3), program.execute(3, gather=False)
+    points = range(2 * me.index, 2 * me.index + 2)
+    assert whole.local.points == apart.local.points == points
+    assert (whole.local.dim, sorted(apart)) == ("b", ["all", "means"])
+    for found in (whole, apart):
+        assert (found.local["x"] == whole["x"][points.start : points.stop]).all()
+        assert (found["all"] == whole["x"].swapaxes(0, 1)).all()
+        assert (found.local["means"] == whole["means"]).all()
+        at = found.local.coordinates["every"]
+        assert (found.local["every"] == whole["x"][at["b"], at["i"]]).all()
+        assert sorted(set(at["b"].tolist())) == list(points)
+        assert found.local["every"].shape == (4, 2)
+    return {"shape": apart.local["x"].shape, "refused": refusal(lambda: apart["x"])}
+
+
+def local_seeds(program: trl.Program, whole: trl.Result) -> list[str]:
+    """The rows of seeds, each in one process."""
+    apart = program.execute(3, gather=False)
+    (row,) = apart.local.points or ()
+    assert values(apart.row(row)) == values(whole.row(row))
+    return [
+        refusal(lambda: apart.row(1 - row)),
+        refusal(lambda: program.execute(3, gather=False, log=print)),
+    ]
 
 
 if __name__ == "__main__":

@@ -208,6 +208,7 @@ class Program(StageArtifacts):
         resume: str | os.PathLike[str] | None = None,
         log: Any = None,
         given: Mapping[str, Any] | None = None,
+        gather: bool = True,
     ) -> Result:
         """Run the program to its end, and return its outputs.
 
@@ -224,6 +225,8 @@ class Program(StageArtifacts):
             log: the destination of outputs with one number per iteration: a folder for `log.csv` and
                 `log.jsonl`, a function of a row, a logger from `trl.logs`, or a list of these.
             given: arrays for `trl.given`, by name, with iterations as the first axis.
+            gather: whether the processes of a distributed program exchange their parts of the outputs. With False,
+                `result.local` has the part of this process.
 
         Returns:
             the outputs and final parameters.
@@ -245,7 +248,7 @@ class Program(StageArtifacts):
         """
         run_begins(self)
         request = RunRequest(
-            seed, on_event, outputs, checkpoint, every, resume, log, given, progress=progress
+            seed, on_event, outputs, checkpoint, every, resume, log, given, progress, bool(gather)
         )
         prepared = self._adopt_compilation(prepare_whole_run(self._compiled, request))
         result = run_to_end(prepared)
@@ -254,7 +257,9 @@ class Program(StageArtifacts):
             return result
         if self._longer is None:
             self._longer = Program(compile_program(*varied))
-        return self._longer.execute(seed, progress=progress, outputs=outputs, given=given)
+        return self._longer.execute(
+            seed, progress=progress, outputs=outputs, given=given, gather=gather
+        )
 
     def turns(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any, Final
@@ -30,6 +31,25 @@ Lengths = Mapping[
 At = Callable[..., Any]  # maps a point to the value of an output
 _TAKEN_OVER: Final = "the failed iteration has reused their memory"
 Within = Callable[[Op, Mapping[str, int]], Mapping[str, int] | None]
+
+
+@dataclass(frozen=True)
+class OwnPart:
+    """The part of a program's instances that one of several processes computes.
+
+    Attributes:
+        dim: The divided dimension.
+        points: The points of this process.
+    """
+
+    dim: str
+    points: range
+
+    def axis(self, op: Op) -> int | None:
+        """Return the divided axis of an output's value at a point; None if there is none, and for parameters."""
+        attrs: OutputAttrs = op.attrs
+        is_divided = attrs.role == "output" and self.dim in attrs.axes
+        return attrs.axes.index(self.dim) if is_divided else None
 
 
 class Returned:
@@ -62,6 +82,7 @@ class Returned:
         names: Sequence[str] | None = None,
         within: Within | None = None,
         lost: dict[str, str] | None = None,
+        own: OwnPart | None = None,
     ) -> Outputs:
         """Return the values of the program's outputs by (role, name), stacked over their domains.
 
@@ -72,6 +93,8 @@ class Returned:
                 default, the bounds of the plan.
             lost: Dictionary to fill with lost outputs and the reasons. Without it, a lost output raises
                 an error.
+            own: Part of this process, if `at` returns only this part of divided outputs. These have the
+                role "local".
 
         Raises:
             ExecutionError: A value is lost, and `lost` is None.
@@ -85,8 +108,10 @@ class Returned:
             bounds = self._plan.bounds if within is None else within(op, self._plan.bounds)
             if bounds is None:
                 continue
+            part = own if own is not None and own.axis(op) is not None else None
+            role = op.attrs.role if part is None else "local"
             try:
-                found[op.attrs.role, op.attrs.name] = self._stack_values(op, at(op), bounds)
+                found[role, op.attrs.name] = self._stack_values(op, at(op), bounds, part)
             except (ExecutionError, KeyError, RuntimeError) as error:
                 if lost is None:
                     raise
@@ -94,27 +119,41 @@ class Returned:
                 lost[op.attrs.name] = _TAKEN_OVER if found_by_jax else error.what
         return found
 
-    def _stack_values(self, op: Op, at: At, bounds: Mapping[str, int]) -> Array:
+    def _stack_values(
+        self, op: Op, at: At, bounds: Mapping[str, int], own: OwnPart | None = None
+    ) -> Array:
         """Stack the values of an output over its domain."""
         pdg = self._pdg
         lengths = [pdg.dims[d].count(bounds) for d in op.domain]
         points = list(product(*map(range, lengths)))
         if op.where is not TRUE:
-            return self._gather_defined(op, at, points)
+            return self._gather_defined(op, at, points, own)
         if not points or pdg.dims.known(op.domain):
-            return in_order(self._pad_to_ceiling(op, at, lengths), op)
+            return in_order(self._pad_to_ceiling(op, at, lengths, own), op)
         values = [self._engine.to_numpy(at(*p)) for p in points]
         return in_order(np.stack(values).reshape((*lengths, *values[0].shape)), op)
 
-    def _gather_defined(self, op: Op, at: At, points: Sequence[tuple[int, ...]]) -> Array:
+    def _gather_defined(
+        self, op: Op, at: At, points: Sequence[tuple[int, ...]], own: OwnPart | None
+    ) -> Array:
         """Collect the defined values of an output, and record their positions."""
         inside = [p for p in points if self._exists(op, self._env(op, p))]
-        kind = self._pdg.read_type(op.inputs[0])
-        none = np.zeros((0, *concrete(kind.shape, self._plan.bounds)), NUMPY[kind.dtype])
+        none = self._zeros((0,), op, own)
         values = [self._engine.to_numpy(at(*p)) for p in inside]
         made, where = attach_coordinates(np.stack(values) if values else none, inside, op)
+        if own is not None:
+            where = {d: x + own.points.start if d == own.dim else x for d, x in where.items()}
         self.coordinates[op.attrs.name] = where
         return made
+
+    def _zeros(self, lead: tuple[int, ...], op: Op, own: OwnPart | None) -> Array:
+        """Return zeros for an output, or for this process's part of it."""
+        kind = self._pdg.read_type(op.inputs[0])
+        shape = list(concrete(kind.shape, self._plan.bounds))
+        axis = None if own is None else own.axis(op)
+        if own is not None and axis is not None:
+            shape[axis] = len(own.points)
+        return np.zeros((*lead, *shape), NUMPY[kind.dtype])
 
     def _env(self, op: Op, point: tuple[int, ...]) -> dict[str, int]:
         """Return the values of symbols at a point, including the dynamic bounds there."""
@@ -127,16 +166,16 @@ class Returned:
         ends = self._pdg.dims.ending(op.domain)
         return all(env[dim.name] < env[dim.bound] for dim in ends) and bool(evaluate(op.where, env))
 
-    def _pad_to_ceiling(self, op: Op, at: At, lengths: Sequence[int]) -> Array:
+    def _pad_to_ceiling(self, op: Op, at: At, lengths: Sequence[int], own: OwnPart | None) -> Array:
         """Stack the values of an output up to the ceilings of dynamic bounds, padded with zeros."""
         kind = self._pdg.read_type(op.inputs[0])
-        shape = concrete(kind.shape, self._plan.bounds)
-        made = np.zeros((*lengths, *shape), NUMPY[kind.dtype])
+        made = self._zeros(tuple(lengths), op, own)
         for p in product(*map(range, lengths)):
             env = self._env(op, p)
             if self._exists(op, env):
                 true = tuple(map(slice, concrete(kind.shape, env)))
-                made[(*p, *true)] = self._engine.to_numpy(at(*p))[true]
+                value = self._engine.to_numpy(at(*p))[true]
+                made[(*p, *map(slice, value.shape))] = value
         return made
 
     # --- dynamic bounds --------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from timerl_nb.compiler.loops.iteration_cuts import Cut, Cuts
 from timerl_nb.runtime.call_timing import Stopwatch
 from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.memory_ledger import Ledger
-from timerl_nb.runtime.output_assembly import Outputs
+from timerl_nb.runtime.output_assembly import Outputs, OwnPart
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.resumable_state import Held, RunState
 from timerl_nb.runtime.state.run_progress import SoFar
@@ -64,7 +64,12 @@ class RunProtocol(Protocol):
     # the same, but pause after every iteration of an outermost loop, and yield its counter
     def turns(self) -> Iterator[int]: ...
 
-    def outputs(self, names: Sequence[str] | None = None) -> Outputs: ...
+    # with gather=False, outputs that are divided among processes are partial, with the role "local"
+    def outputs(self, names: Sequence[str] | None = None, *, gather: bool = True) -> Outputs: ...
+
+    # part of this process; None for a program of one process
+    @property
+    def own_part(self) -> OwnPart | None: ...
 
     # after a failure, `lost` receives the names of lost values, and the reasons
     def so_far(

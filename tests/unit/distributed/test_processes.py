@@ -45,7 +45,7 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
         if line.startswith(f"[{k}] {{")
     )
     assert [first["me"], second["me"]] == [[0, 2, True], [1, 2, True]]
-    differ = "seed", "outputs", "saved by one", "folder", "log"
+    differ = "seed", "outputs", "saved by one", "folder", "log", "local", "local seeds"
     same = {k: v for k, v in first.items() if k not in ("me", "alone", *differ)}
     assert same == {k: second[k] for k in same}
     assert first["alone"] != second["alone"]  # programs of one process each
@@ -64,6 +64,13 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
     assert "plan: 144 bytes of sums" in fused and "program: 144 bytes in" in fused
     assert "plan: 144 bytes of sums" in across and "program: 144 bytes in 2.0 collectives" in across
     assert "program: 0 bytes in 0.0 collectives" in none
+    assert first["local"]["shape"] == second["local"]["shape"] == [2, 3, 2]
+    for found, span in ((first, "0 to 1"), (second, "2 to 3")):
+        assert "'x' is divided among processes along b" in found["local"]["refused"]
+        assert f"result.local['x'] has the points {span}" in found["local"]["refused"]
+    row, log = first["local seeds"]
+    assert row.startswith("OptionError: row 1 is in another process; this one has the rows 0 to 0.")
+    assert log.startswith("OptionError: log= needs the outputs of all seeds")
     refused = {
         "start": "OptionError: a program of several processes cannot be controlled during its run.",
         "turns": "OptionError: a program of several processes cannot be controlled during its run.",

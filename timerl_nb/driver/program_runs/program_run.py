@@ -107,7 +107,7 @@ def _run_to_end(prepared: PreparedRun, kept: KeptRun) -> Result:
                 run.complete()
             with all_together({}, several=several):  # then any process can read the final state
                 kept.finish()
-            values = run.outputs(request.outputs)
+            values = run.outputs(request.outputs, gather=request.gather)
             if log is not None:
                 log.finish(values, "finished")
         except BaseException as error:

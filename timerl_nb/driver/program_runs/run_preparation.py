@@ -39,6 +39,7 @@ class RunRequest:
     log: Any = None
     given: Mapping[str, Any] | None = None
     progress: bool | None = None
+    gather: bool = True
 
     @property
     def is_saved(self) -> bool:
@@ -56,6 +57,7 @@ class RunRequest:
         return {
             "on_event=": "a recorder" if self.is_recorded else "None",
             "outputs=": repr(outputs),
+            "gather=": repr(self.gather),
             "checkpoint=": "None" if self.checkpoint is None else "a folder",
             "every=": repr(self.every),
             "resume=": "None" if self.resume is None else "a folder",
@@ -96,8 +98,9 @@ def prepare_whole_run(compiled: Compilation, request: RunRequest) -> PreparedRun
     """
     supply = _check_arguments(compiled, request, copied=False)
     loggers = () if request.log is None else loggers_of(request.log, LogFolder)
-    if compiled.executable.processes > 1 and not is_leader():
-        loggers = ()
+    if compiled.executable.processes > 1:
+        _check_gathered(compiled, request)
+        loggers = loggers if is_leader() else ()
     for ends in find_assumed_ceilings(compiled.bounds):
         _refuse_repetition(compiled, ends, request, loggers)
     compiled = _check_memory(compiled, request)
@@ -145,6 +148,15 @@ def _refuse_several_processes(compiled: Compilation) -> None:
             "a program of several processes cannot be controlled during its run.",
             hint="call program.execute(...) in all processes, with checkpoint= and log= if required. Or compile "
             "with devices=1.",
+        )
+
+
+def _check_gathered(compiled: Compilation, request: RunRequest) -> None:
+    """Refuse a log of several seeds if the outputs of other processes are not exchanged."""
+    if request.log is not None and not request.gather and compiled.seeds is not None:
+        raise OptionError(
+            "log= needs the outputs of all seeds, and gather=False leaves them in their processes.",
+            hint="leave out log= or gather=False.",
         )
 
 

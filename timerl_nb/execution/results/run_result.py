@@ -17,6 +17,7 @@ from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
 from timerl_nb.compiler.language.argument_checks import is_whole
+from timerl_nb.execution.results.local_outputs import LocalOutputs, format_span, restrict_outputs
 from timerl_nb.execution.results.result_dataframe import (
     Along,
     Rows,
@@ -25,7 +26,7 @@ from timerl_nb.execution.results.result_dataframe import (
     turns_frame,
 )
 from timerl_nb.execution.results.result_file import damaged_result_error, read_result, write_result
-from timerl_nb.runtime.output_assembly import Outputs
+from timerl_nb.runtime.output_assembly import Outputs, OwnPart
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 
@@ -82,6 +83,8 @@ class Result(Mapping[str, Array]):
         kept: Checkpoints that the run wrote.
         frozen: Other last values that the policy needs, such as running statistics.
 
+    After `execute(gather=False)` in several processes, an output that is divided among them is in `local` only.
+
     Example:
         >>> ctx.output("root", trl.sqrt(trl.data(np.arange(3.0), domain=i)))
         >>> result = ctx.compile({B: 1, I: 3, T: 1}).execute()
@@ -104,6 +107,8 @@ class Result(Mapping[str, Array]):
     _acting: Acting | None = field(default=None, repr=False)
     _along: Along = field(default_factory=Along, repr=False)
     frozen: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
+    _own: OwnPart | None = field(default=None, repr=False)
+    _parts: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
 
     @classmethod
     def from_run(
@@ -139,12 +144,26 @@ class Result(Mapping[str, Array]):
             acting,
             along,
             {name: x for (role, name), x in values.items() if role == "policy"},
+            run.own_part,
+            {name: x for (role, name), x in values.items() if role == "local"},
+        )
+
+    @property
+    def local(self) -> LocalOutputs:
+        """Outputs of this process of a distributed program."""
+        return restrict_outputs(
+            self._outputs, self.coordinates, self._along.dims, self._own, self._parts
         )
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """Seed of each row; empty for a program with one seed."""
         return tuple(self._along.rows.seeds) if self._along.rows else ()
+
+    @property
+    def _rows_here(self) -> range:
+        """The rows with outputs in this process."""
+        return self._own.points if self._own and self._parts else range(len(self.seeds))
 
     def row(self, s: int) -> Result:
         """Return the results of the run with the seed `seeds[s]`.
@@ -179,8 +198,19 @@ class Result(Mapping[str, Array]):
                 f"the result has no row {s!r}.",
                 hint=f"row 0 has the seed {seeds[0]}, row {len(seeds) - 1} the seed {seeds[-1]}.",
             )
-        at = self.coordinates
-        parts = {n: rows.select_run(s, x, at.get(n)) for n, x in self._outputs.items()}
+        at, outputs, first = self.coordinates, self._outputs, 0
+        here = self._rows_here
+        if here != range(len(seeds)):
+            if s not in here:
+                raise OptionError(
+                    f"row {s} is in another process; this one has the rows {format_span(here)}.",
+                    hint="call execute with gather=True, or read the row in its process.",
+                )
+            outputs, at, first = self.local, self.local.coordinates, here.start
+        parts = {
+            n: rows.select_run(s if n in at else s - first, x, at.get(n))
+            for n, x in outputs.items()
+        }
         return replace(
             self,
             _outputs={n: x for n, (x, _) in parts.items()},
@@ -193,6 +223,8 @@ class Result(Mapping[str, Array]):
                 if one.point[dim] == s
             ),
             _along=self._along.of_one(),
+            _own=None,
+            _parts={},
             frozen={n: x[s] for n, x in self.frozen.items()},
         )
 
@@ -260,7 +292,7 @@ class Result(Mapping[str, Array]):
             (3, 1)
         """
         if name is None and self._along.rows is not None:
-            tables = {seed: self.row(s).frame() for s, seed in enumerate(self.seeds)}
+            tables = {self.seeds[s]: self.row(s).frame() for s in self._rows_here}
             return seeds_frame(tables, self._along.rows.dim)
         if name is None:
             return turns_frame(self._outputs, self.coordinates, self.lengths, self._along)
@@ -294,6 +326,7 @@ class Result(Mapping[str, Array]):
             "parameter": self.parameters,
             "policy": self.frozen,
             "length": self.lengths,
+            "local": self._parts,
             "memory": {n: np.asarray(x, np.int64) for n, x in timelines.items()},
             **{f"{_WHERE}{name}": where for name, where in self.coordinates.items()},
         }
@@ -306,6 +339,8 @@ class Result(Mapping[str, Array]):
                 **asdict(self._along),
                 "rows": self._along.rows and self._along.rows.to_json_data,
             },
+            "own": self._own
+            and {"dim": self._own.dim, "points": [self._own.points.start, self._own.points.stop]},
         }
         return write_result(path, groups, about)
 
@@ -336,6 +371,7 @@ class Result(Mapping[str, Array]):
                 about["memory"]["by"],
             )
             dims = {name: tuple(found) for name, found in along["dims"].items()}
+            own = about.get("own")
             rows = along["rows"] and Rows(along["rows"]["dim"], range(*along["rows"]["seeds"]))
             return cls(
                 groups.get("output", {}),
@@ -352,6 +388,8 @@ class Result(Mapping[str, Array]):
                 None,
                 Along(along["outer"], along["bound"], dims, rows),
                 groups.get("policy", {}),
+                own and OwnPart(own["dim"], range(*own["points"])),
+                groups.get("local", {}),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise damaged_result_error(path, error) from None
@@ -361,6 +399,11 @@ class Result(Mapping[str, Array]):
         return {**vars(self), "_acting": None}
 
     def __getitem__(self, name: str) -> Array:
+        if name in self._parts and self._own is not None:
+            raise OptionError(
+                f"output {name!r} is divided among processes along {self._own.dim}, and was not gathered.",
+                hint=f"result.local[{name!r}] has the points {format_span(self._own.points)}, or call execute with gather=True.",
+            )
         if name not in self._outputs:
             raise OptionError(
                 f"the result has no output {name!r}.", hint=one_of(name, list(self._outputs))
@@ -374,7 +417,8 @@ class Result(Mapping[str, Array]):
         return len(self._outputs)
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{k}: {v.dtype}{list(v.shape)}" for k, v in self._outputs.items())
+        found = {**self._outputs, **{f"local {k}": v for k, v in self._parts.items()}}
+        shapes = ", ".join(f"{k}: {v.dtype}{list(v.shape)}" for k, v in found.items())
         return (
             f"Result({shapes}; {format_count(len(self.parameters), 'parameter')}; {format_count(self.instructions, 'instruction')} "
             f"in {self.seconds:.2f} s; peak {self.memory.peak:,} bytes by {self.memory.by})"

@@ -244,7 +244,7 @@ class Run:
         return found
 
     def outputs(
-        self, names: Sequence[str] | None = None
+        self, names: Sequence[str] | None = None, *, gather: bool = True
     ) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
         """Return the values of the program's outputs by (role, name), stacked over their domains."""
         if not self.finished:
@@ -252,6 +252,10 @@ class Run:
                 "the run has not ended.", hint="call step() until it returns None."
             )
         return self.returned.outputs(self._output, names)
+
+    @property
+    def own_part(self) -> None:
+        """None, as the interpreter runs in one process."""
 
     def so_far(
         self,

@@ -307,6 +307,22 @@ def to_numpy(array: JaxArray) -> Array:
     return np.asarray(array)
 
 
+def to_own_numpy(array: JaxArray | Array, axis: int, points: range) -> Array:
+    """Return the values of this process's points of an axis. No process waits for another.
+
+    Args:
+        array: An array that is complete in this process, or divided along this axis among the devices of all processes.
+        axis: The axis.
+        points: The points on this process's devices.
+    """
+    if isinstance(array, jax.Array) and not array.is_fully_addressable:
+        if not array.is_fully_replicated:
+            parts = sorted(array.addressable_shards, key=lambda part: part.index[axis].start or 0)
+            return np.concatenate([np.asarray(part.data) for part in parts], axis)
+        array = array.addressable_data(0)
+    return np.asarray(array)[(slice(None),) * axis + (slice(points.start, points.stop),)]
+
+
 @cache
 def _gatherer(whole: Any) -> Callable[[JaxArray], JaxArray]:
     """Return a function that copies all parts of an array to all devices."""

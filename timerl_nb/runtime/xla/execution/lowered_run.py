@@ -23,7 +23,7 @@ from timerl_nb.runtime.call_timing import Stopwatch
 from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.memory_ledger import Ledger
-from timerl_nb.runtime.output_assembly import Outputs, Returned, no_lengths
+from timerl_nb.runtime.output_assembly import Outputs, OwnPart, Returned, no_lengths
 from timerl_nb.runtime.run_protocol import changed_already, find_cut, run_ended_error
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.resumable_state import Held, RunState
@@ -390,12 +390,31 @@ class LoweredRun:
 
     # --- looking -----------------------------------------------------------------------------
 
-    def outputs(self, names: Sequence[str] | None = None) -> Outputs:
-        """Return the values of the program's outputs by (role, name), stacked over their domains."""
+    def outputs(self, names: Sequence[str] | None = None, *, gather: bool = True) -> Outputs:
+        """Return the values of the program's outputs by (role, name), stacked over their domains.
+
+        Args:
+            names: Names of the outputs to return; all by default.
+            gather: False to return only this process's part of outputs that are divided among processes. They have the
+                role "local".
+        """
         if not self.finished:
             raise ExecutionError("the run has not ended.", hint="call complete() first.")
         self._find_lengths()
-        return self._returned.outputs(self._reading(self._state).output, names)
+        whole, own = self._reading(self._state), None if gather else self.own_part
+        if own is None:
+            return self._returned.outputs(whole.output, names)
+        part = self._reading(self._state, own=own)
+
+        def output(op: Op) -> Callable[..., Array]:
+            return (whole if own.axis(op) is None else part).output(op)
+
+        return self._returned.outputs(output, names, own=own)
+
+    @property
+    def own_part(self) -> OwnPart | None:
+        """Part of this process; None for a program of one process."""
+        return self.lowered.own_part
 
     def so_far(
         self,
@@ -450,9 +469,13 @@ class LoweredRun:
         )
 
     def _reading(
-        self, state: Mapping[str, Any], bounds: Mapping[str, int] | None = None
+        self,
+        state: Mapping[str, Any],
+        bounds: Mapping[str, int] | None = None,
+        own: OwnPart | None = None,
     ) -> Reading:
-        return Reading(self.lowered, state, self._moving.host_value, self._returned.length, bounds)
+        moved, length = self._moving.host_value, self._returned.length
+        return Reading(self.lowered, state, moved, length, bounds, own)
 
     def measure(self, watch: Stopwatch | None) -> None:
         """Measure all calls from now on, running them synchronously; None ends the measurement."""

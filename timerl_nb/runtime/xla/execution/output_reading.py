@@ -9,11 +9,13 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.ir.operations import Op, Read, Tensor
-from timerl_nb.compiler.ir.shapes import concrete
+from timerl_nb.compiler.ir.shapes import Shape, concrete
 from timerl_nb.compiler.memory.placement.buffer import Buffer
+from timerl_nb.compiler.memory.placement.per_device_memory import divided_axis
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import Lin, Slice, const
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
+from timerl_nb.runtime.output_assembly import OwnPart
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 
@@ -26,6 +28,8 @@ class Reading:
         copied: Returns the value of a tensor at a point if it is swapped to the host; None otherwise.
         length: Returns a dynamic bound at a point, from its name.
         bounds: Replacements for bounds of the plan, by name.
+        own: Part of this process, if only this part of divided buffers is read. None reads all parts, by an exchange
+            with the other processes.
     """
 
     def __init__(
@@ -35,8 +39,9 @@ class Reading:
         copied: Callable[[Tensor, tuple[int, ...]], Array | None],
         length: Callable[[str, tuple[int, ...]], int],
         bounds: Mapping[str, int] | None = None,
+        own: OwnPart | None = None,
     ) -> None:
-        self._lowered, self._state, self._length = lowered, state, length
+        self._lowered, self._state, self._length, self._own = lowered, state, length, own
         self._copied = copied
         self._pdg = lowered.plan.pdg
         self._bounds = {**lowered.plan.bounds, **(bounds or {})}
@@ -82,7 +87,7 @@ class Reading:
         if source.kind != "merge":
             copy = self._copied(read.tensor, tuple(index))
             if copy is not None:
-                return copy
+                return self._select_own(copy, source.outputs[read.out].type.shape)
             home = layout.home_of(read.tensor)
         if home is not None:
             coordinates = [evaluate(e, inner) for e in home.coordinates]
@@ -97,8 +102,21 @@ class Reading:
             array = self._state.get(buffer.name)
             if array is None:  # never written
                 array = self._lowered.fresh_buffer(buffer.name)
-            self._read[buffer.name] = backend.to_numpy(array)
+            self._read[buffer.name] = self._copy_to_host(array, buffer)
         return self._read[buffer.name]
+
+    def _copy_to_host(self, array: Any, buffer: Buffer) -> Array:
+        axis = None if self._own is None else self._lowered.divided_axis(buffer)
+        if self._own is None or axis is None:
+            return backend.to_numpy(array)
+        return backend.to_own_numpy(array, axis, self._own.points)
+
+    def _select_own(self, value: Array, shape: Shape) -> Array:
+        """Return the part of this process of a complete value."""
+        if self._own is None:
+            return value
+        axis = divided_axis(shape, self._pdg.dims[self._own.dim])
+        return value if axis is None else backend.to_own_numpy(value, axis, self._own.points)
 
 
 def _pick_point(read: Read, k: int, at: int) -> Read:

@@ -58,6 +58,13 @@ class Shards:
         return make_array_from_callback(whole.shape, sharding, lambda part: whole[part])
 
     @property
+    def own_devices(self) -> range:
+        """Positions of this process's devices among all, which are in the order of processes."""
+        used = list(self._mesh.devices.flat)
+        first = used.index(backend.own_devices(used)[0])
+        return range(first, first + len(backend.own_devices(used)))
+
+    @property
     def division(self) -> Division:
         """Distribution in the form used by kernels during tracing."""
         place = lambda x, axis: lax.with_sharding_constraint(x, self._sharding_along(axis))  # noqa: E731

@@ -32,6 +32,7 @@ from timerl_nb.compiler.memory.steady_state.extrapolated_plan import layout_of
 from timerl_nb.runtime.fused_kernel import Kernel
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.jax_backend.process_group import check_agreement, versions
+from timerl_nb.runtime.output_assembly import OwnPart
 from timerl_nb.runtime.state.iteration_counter import TurnCounter
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
     CompiledCall,
@@ -135,6 +136,19 @@ class Lowered:
     def processes(self) -> int:
         """Number of processes that run the program together."""
         return 1 if self.shards is None else self.shards.processes
+
+    @property
+    def own_part(self) -> OwnPart | None:
+        """Part of this process; None for a program of one process."""
+        if self.shards is None or self.processes == 1:
+            return None
+        dim, devices = self.shards.dim, self.shards.own_devices
+        each = self.plan.bounds[dim.bound] // self.shards.count
+        return OwnPart(dim.name, range(devices.start * each, devices.stop * each))
+
+    def divided_axis(self, buffer: Buffer) -> int | None:
+        """Return the axis of a buffer that is divided among devices; None without one."""
+        return None if self.shards is None else self.shards.axis(buffer)
 
     def check_processes(self, seed: int, turn: int) -> None:
         """Check that all processes run the same program, with the same seed and from the same iteration.
