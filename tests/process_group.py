@@ -73,7 +73,7 @@ def main(folder: Path) -> None:
             str(program.with_options(fuse_iterations=4).executable.communication),
         ],
         "each": [repr(one) for one in each()],
-        "local": local(me),
+        "local": local(me, folder),
         "local seeds": local_seeds(several, seeds),
         "start": refusal(lambda: program.start(3)),
         "turns": refusal(lambda: program.begin(3)),
@@ -102,7 +102,7 @@ def each() -> list[float]:
     return ctx.compile({"B": 4}, ALL).execute()["y"].tolist()
 
 
-def local(me: trl.distributed.Processes) -> dict[str, Any]:
+def local(me: trl.distributed.Processes, folder: Path) -> dict[str, Any]:
     """Outputs that the processes do not exchange."""
     with trl.Context("b", "i") as ctx:
         (b, B), (i, _) = ctx.dims
@@ -116,7 +116,9 @@ def local(me: trl.distributed.Processes) -> dict[str, Any]:
     points = range(2 * me.index, 2 * me.index + 2)
     assert whole.local.points == apart.local.points == points
     assert (whole.local.dim, sorted(apart)) == ("b", ["all", "means"])
-    for found in (whole, apart):
+    loaded = trl.Result.load(apart.save(folder / f"{me.index}.safetensors"))
+    assert loaded.local.points == points
+    for found in (whole, apart, loaded):
         assert (found.local["x"] == whole["x"][points.start : points.stop]).all()
         assert (found["all"] == whole["x"].swapaxes(0, 1)).all()
         assert (found.local["means"] == whole["means"]).all()
