@@ -1,5 +1,5 @@
-// Bundles: a module for the page per file of src/entries, and what runs off the page in Python's V8.
-// With --watch, they follow the sources (set ANYWIDGET_HMR=1, and open notebooks follow too).
+// Bundles each file of src/entries to a module for the page, and one bundle that Python's V8 runs without a page.
+// With --watch, it builds again after each change. With ANYWIDGET_HMR=1, open notebooks reload the bundles.
 import { readdirSync } from "node:fs";
 import * as esbuild from "esbuild";
 

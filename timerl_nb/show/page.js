@@ -1,5 +1,5 @@
-// Sections as tabs, a filter for the operations, and a way from a picture's nodes to them. Without this
-// the page shows all, one below the other.
+// Shows sections as tabs, filters operations, and links the nodes of a picture to their operations. Without this
+// script, the page shows all sections one below the other.
 (() => {
   const sections = [...document.querySelectorAll("section")];
   const links = [...document.querySelectorAll("nav a")];

@@ -1,9 +1,9 @@
 // An extension of JupyterLab: shows the saved picture of a widget whose model is gone, and opens explorers beside
 // their notebook.
 //
-// A saved notebook has each widget's picture beside the id of its model. After the kernel has ended JupyterLab
-// shows an error in place of the widget, although the picture is there. This file is a container of module
-// federation, written by hand, since it needs one token of JupyterLab and no bundler.
+// A saved notebook contains a picture of each widget. Without a kernel, JupyterLab shows an error in place of the
+// widget, and this extension replaces the error by the picture. The file is a module-federation container, written by
+// hand because it needs a single token of JupyterLab and no bundler.
 "use strict";
 (() => {
   const ERROR = "Error displaying widget: model not found"; // of @jupyter-widgets/jupyterlab-manager
