@@ -22,6 +22,13 @@ from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import stated_by
 
 SEED = 5
+SMALL: dict[str, Any] = {
+    "hidden": (6,),
+    "batch": 5,
+    "steps": 2,
+    "buffer_size": 12,
+    "learning_starts": 4,
+}
 
 
 def convolutions() -> trl.Context:
@@ -45,6 +52,7 @@ def programs() -> dict[str, trl.Program]:
         "actor and critic": (actor_critic(), bounds),
         "episodes": (ended, {"B": 4, "I": 3, "T": trl.until(done, at_most=40)}),
         "convolutions": (convolutions(), {"B": 4, "I": 3, "T": 3}),
+        "replay": (trl.algorithms.dqn("CartPole-v1", **SMALL), {"B": 8, "T": 24}),
     }
     options = trl.Options(executor="xla", devices=2)
     return {name: ctx.compile(actual, options) for name, (ctx, actual) in given.items()}

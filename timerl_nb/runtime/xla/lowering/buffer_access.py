@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -61,6 +62,7 @@ def look_up(
     coordinates: Sequence[Any],
     within: Within | None = None,
     elements: Mapping[int, JaxArray] = EVERY,
+    divided: int | None = None,
 ) -> JaxArray:
     """Return the value at scalar coordinates, or the values at arrays of coordinates.
 
@@ -73,12 +75,17 @@ def look_up(
         within: Range of each value to return; None for all of it.
         elements: Positions to select along axes of each value, as arrays that broadcast with the
             coordinates. These axes are missing in the result.
+        divided: Axis of the buffer that is divided among devices. Its positions in `elements` are consecutive
+            numbers along one axis, and each device looks up its own.
     """
     places = [axis.place(coordinates[axis.coordinate]) for axis in buffer.axes]
     if elements:
         assert within is None
         own = [elements.get(k, slice(None)) for k in range(len(buffer.shape))]
-        return array.at[(*(jnp.asarray(p) for p in places), *own)].get(mode="clip")
+        index = [*(jnp.asarray(p) for p in places), *own]
+        if divided is None or isinstance(index[divided], slice) or index[divided].size == 1:
+            return _at(array, index)
+        return _at_each(array, index, divided)
     if not places:
         return array
     if all(jnp.ndim(place) == 0 for place in places):
@@ -92,6 +99,38 @@ def look_up(
     if within is not None:
         array = within.read_part(array, len(places))
     return array.at[tuple(jnp.asarray(p) for p in places)].get(mode="clip")
+
+
+def _at(array: JaxArray, index: Sequence[Any]) -> JaxArray:
+    return array.at[tuple(index)].get(mode="clip")
+
+
+def _at_each(array: JaxArray, index: Sequence[Any], axis: int) -> JaxArray:
+    """Return `_at(array, index)`, if `index[axis]` is a range along one axis of the positions.
+
+    `jax.vmap` tells XLA that no element depends on another one, so a divided array needs no communication.
+    """
+    along = next(k for k, n in enumerate(index[axis].shape) if n > 1)
+    others = [x for k, x in enumerate(index) if k != axis]
+    mapped = [not isinstance(x, slice) and x.ndim > 0 and x.shape[along] > 1 for x in others]
+    chosen = [x for x, is_mapped in zip(others, mapped, strict=True) if is_mapped]
+
+    def look_up_one(part: JaxArray, *own: JaxArray) -> JaxArray:
+        left = iter(own)
+        pairs = zip(others, mapped, strict=True)
+        return _at(
+            part, [next(left) if is_mapped else _without(x, along) for x, is_mapped in pairs]
+        )
+
+    found = jax.vmap(look_up_one, (axis, *(along for _ in chosen)), along)(array, *chosen)
+    lead = jnp.broadcast_shapes(*(x.shape for x in index if not isinstance(x, slice)))
+    rest = [n for n, x in zip(array.shape, index, strict=True) if isinstance(x, slice)]
+    return found.reshape(*lead, *rest)
+
+
+def _without(x: Any, axis: int) -> Any:
+    """Remove an axis of size 1 from an array of positions; scalars and slices have none."""
+    return x if isinstance(x, slice) or x.ndim == 0 else x.squeeze(axis)
 
 
 def cut(

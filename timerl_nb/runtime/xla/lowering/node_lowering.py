@@ -434,7 +434,10 @@ class Lowering:
             home = latest.get(home.buffer.name, home)
             coordinates = [values(e, env, jnp) for e in home.coordinates]
             buffer, within = self._block_view(home.buffer)
-            return look_up(self._array(home, state), buffer, coordinates, within, elements)
+            shards = self._sharding
+            divided = None if shards is None else shards.axis(buffer)
+            array = self._array(home, state)
+            return look_up(array, buffer, coordinates, within, elements, divided)
         merge = self.pdg[read.source]
         env |= self._lengths(merge.domain, state, env)  # conditions of branches may use them
         found: JaxArray = None
