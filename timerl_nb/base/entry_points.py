@@ -28,7 +28,7 @@ _FUNCTIONS: Final[Mapping[str, str]] = {
     "streams.explore": "timerl_widgets:StreamView",
     "streams.layout": "timerl_nb.show.graph.graph_layout:layout_svg",
     "streams.view": "timerl_nb.show.systems.stream_view:StreamView.from_reports",
-    "streams.ways": "timerl_nb.streams.strategies:WAYS",
+    "streams.strategies": "timerl_nb.streams.strategies:STRATEGIES",
 }
 
 

@@ -74,7 +74,7 @@ class Source(Protocol):
 Prepared = Callable[[int], Source]
 
 
-class Way(ABC):
+class Strategy(ABC):
     """A collection strategy.
 
     Attributes:
@@ -82,7 +82,7 @@ class Way(ABC):
         provenance: implementation of environments and random numbers. Strategies of equal
             provenance return the same trajectories.
         what: short description.
-        wanted: required speed-up over another strategy for automatic selection.
+        required_speedup: required speed-up over another strategy for automatic selection.
         compiles: whether a batch is a compiled program for a fixed number of steps.
         is_asynchronous: whether environments can step asynchronously; see `Task.ready`.
     """
@@ -90,7 +90,7 @@ class Way(ABC):
     name: ClassVar[str]
     provenance: ClassVar[str]
     what: ClassVar[str]
-    wanted: ClassVar[float] = 1.0
+    required_speedup: ClassVar[float] = 1.0
     compiles: ClassVar[bool] = True
     is_asynchronous: ClassVar[bool] = False
 

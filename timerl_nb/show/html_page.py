@@ -32,7 +32,7 @@ from timerl_nb.show.schedule.points_of_one_iteration import Turn
 from timerl_nb.show.stages.operation_inspector import InspectorView
 from timerl_nb.show.stages.operation_lineage import Lineage
 from timerl_nb.show.stages.pipeline_view import PipelineView, StageRow
-from timerl_nb.show.stages.rewrite_steps import StepsView, Way, ids_text
+from timerl_nb.show.stages.rewrite_steps import CandidateRow, StepsView, ids_text
 from timerl_nb.show.view_model import View, write_text
 
 HERE: Final = Path(__file__).parent
@@ -263,7 +263,7 @@ def steps(view: StepsView) -> Part:
     return parts
 
 
-def candidates(found: Sequence[Way]) -> Markup:
+def candidates(found: Sequence[CandidateRow]) -> Markup:
     """Return the table of a pass's alternatives, with their forecasts."""
     rows: list[list[Part]] = []
     for one in found:

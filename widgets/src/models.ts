@@ -22,6 +22,13 @@ export interface BoundRow {
   dynamic: boolean;
 }
 
+export interface CandidateRow {
+  name: string;
+  doc: string;
+  taken: boolean;
+  forecast: Forecast | NoForecast | null;
+}
+
 export interface Chapter {
   stage: string;
   op_ids: number[];
@@ -35,7 +42,7 @@ export interface Chosen {
   what: string;
   taken: string;
   why: string;
-  candidates: Way[];
+  candidates: CandidateRow[];
 }
 
 export interface Column {
@@ -405,7 +412,7 @@ export interface MappingView {
   cells: MappingCell[];
   memory: string;
   traffic: MappingTerm[];
-  told: string;
+  summary: string;
   text: string;
 }
 
@@ -696,6 +703,17 @@ export interface SharedPlace {
   why: string;
 }
 
+export interface ShownStrategy {
+  name: string;
+  provenance: string;
+  is_chosen: boolean;
+  speed: StrategySpeed | null;
+  calls: number | null;
+  launches: number | null;
+  copies: number | null;
+  why_not: string;
+}
+
 export interface Source {
   place: string;
   line: number;
@@ -782,6 +800,21 @@ export interface StoresView {
   bytes: number;
 }
 
+export interface StrategiesView {
+  view: "strategies";
+  name: string;
+  envs: number;
+  steps: number;
+  rows: ShownStrategy[];
+  summary: string;
+}
+
+export interface StrategySpeed {
+  median: number;
+  least: number;
+  greatest: number;
+}
+
 export interface StreamLaunch {
   kernel: number;
   name: string;
@@ -856,7 +889,7 @@ export interface SweepView {
   of: number;
   measured: string[];
   charts: SweepChart[];
-  told: string;
+  summary: string;
 }
 
 export interface SweptPoint {
@@ -907,39 +940,6 @@ export interface ValuesView {
   at: string;
   maps: HeatMap[];
   missing: string[];
-}
-
-export interface Way {
-  name: string;
-  doc: string;
-  taken: boolean;
-  forecast: Forecast | NoForecast | null;
-}
-
-export interface WayRow {
-  name: string;
-  provenance: string;
-  is_chosen: boolean;
-  speed: WaySpeed | null;
-  calls: number | null;
-  launches: number | null;
-  copies: number | null;
-  why_not: string;
-}
-
-export interface WaySpeed {
-  median: number;
-  least: number;
-  greatest: number;
-}
-
-export interface WaysView {
-  view: "ways";
-  name: string;
-  envs: number;
-  steps: number;
-  rows: WayRow[];
-  told: string;
 }
 
 export interface WholeRun {

@@ -42,11 +42,13 @@ def open_group(
     """
     backend.set_jax_settings(settings)
     acting = pickle.loads(payload["policy"])
-    way, task = pickle.loads(payload["environment"])
+    strategy, task = pickle.loads(payload["environment"])
     position = Shard(*shard)
     act: Any = WindowPolicy(acting, position, envs)
     task = replace(task, acting=act, envs=envs, shard=position)
-    return Group(HostTurns(partial(way.make_stepping, task), task, seed), convert_weights(acting))
+    return Group(
+        HostTurns(partial(strategy.make_stepping, task), task, seed), convert_weights(acting)
+    )
 
 
 class WindowPolicy:

@@ -35,7 +35,7 @@ from timerl_nb.collecting.strategy import (
     APART,
     Counts,
     Prepared,
-    Way,
+    Strategy,
     Weights,
 )
 from timerl_nb.env.action_masks import Masks, Rows
@@ -416,7 +416,7 @@ class HostTurns:
         self._stepping.close()
 
 
-class HostWay(Way):
+class HostStrategy(Strategy):
     """A strategy with environments on the host."""
 
     compiles = False
@@ -426,7 +426,7 @@ class HostWay(Way):
         """Create the environments of a task."""
 
     def make_asynchronous(self, task: Task, seed: int) -> AsynchronousStepping:
-        """Create environments that step asynchronously; see `Way.is_asynchronous`."""
+        """Create environments that step asynchronously; see `Strategy.is_asynchronous`."""
         raise AssertionError("not asynchronous")
 
     def prepared(self, task: Task) -> Prepared:

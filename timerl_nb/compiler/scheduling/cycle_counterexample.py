@@ -23,7 +23,7 @@ from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import Entry, Lin, Slice, lin, sym
 
 PointOf = tuple[int, tuple[int, ...]]
-Way = tuple[str, int]  # a dimension, and 1 if reads go backwards along it, -1 if forwards
+ReadDirection = tuple[str, int]  # a dimension, and 1 if reads go backwards along it, -1 if forwards
 
 MOST: Final = 200_000  # limit on the number of points to follow under one set of bounds
 PARTIAL: Final = 50_000  # the same if there are more points than this limit
@@ -157,14 +157,14 @@ def is_needed(pdg: Pdg, circle: Circle) -> bool:
 
 def suspects(pdg: Pdg) -> list[frozenset[int]]:
     """Return groups of operations with possible cycles of points, one per component."""
-    ways = [(d.name, sign) for d in pdg.dims for sign in (1, -1)]
+    directions = [(d.name, sign) for d in pdg.dims for sign in (1, -1)]
     found: list[frozenset[int]] = []
     pending = [all_edges(pdg)]
     while pending:
         for component, within in cyclic_components(pending.pop()):
             still = [True] * len(within)
-            for way in ways:
-                steps = _steps(pdg, within, way)
+            for direction in directions:
+                steps = _steps(pdg, within, direction)
                 if steps is not None:
                     still = [one and not step for one, step in zip(still, steps, strict=True)]
             kept = list(compress(within, still))
@@ -175,18 +175,20 @@ def suspects(pdg: Pdg) -> list[frozenset[int]]:
     return found
 
 
-def _steps(pdg: Pdg, edges: Iterable[tuple[Op, Read]], way: Way) -> list[int] | None:
+def _steps(
+    pdg: Pdg, edges: Iterable[tuple[Op, Read]], direction: ReadDirection
+) -> list[int] | None:
     """Return the smallest distance of each read along a direction; None if one may be negative."""
     found: list[int] = []
     for _, read in edges:
-        step = _step(pdg, read, way)
+        step = _step(pdg, read, direction)
         if step is None or step < 0:
             return None
         found.append(step)
     return found
 
 
-def _step(pdg: Pdg, read: Read, way: Way) -> int | None:
+def _step(pdg: Pdg, read: Read, direction: ReadDirection) -> int | None:
     """Return the smallest distance of a read along a direction; None if it is unknown.
 
     If the source does not vary over the dimension, the distance is 0: all further reads start from
@@ -194,8 +196,8 @@ def _step(pdg: Pdg, read: Read, way: Way) -> int | None:
     """
     domain = pdg.output(read).domain
     return (
-        _least_step(read.index[domain.index(way[0])], *way, pdg.dims[way[0]].size)
-        if way[0] in domain
+        _least_step(read.index[domain.index(direction[0])], *direction, pdg.dims[direction[0]].size)
+        if direction[0] in domain
         else 0
     )
 

@@ -259,8 +259,8 @@ class Compiler:
         return Search(*given, observer=observer)
 
     def _trials_of(self, options: Options) -> Trials:
-        ceiling, again = options.isl_operations, is_remade(options)
-        return self._trials.setdefault((ceiling, again), Trials(ceiling, again=again))
+        ceiling, recompute = options.isl_operations, is_remade(options)
+        return self._trials.setdefault((ceiling, recompute), Trials(ceiling, recompute=recompute))
 
     def cache_entry(self, what: str, options: Options, bounds: Mapping[str, int]) -> CacheEntry:
         """Return the disk cache entry for a measurement of the program."""

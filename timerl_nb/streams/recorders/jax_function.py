@@ -96,12 +96,13 @@ class _Walk:
         if one.kind == "while":
             return self._loop(one, operands[0])
         if one.kind == "conditional":
-            ways = [self._named[name] for name in one.branches]
+            branches = [self._named[name] for name in one.branches]
             most = max(
-                range(len(ways)), key=lambda k: self._counting.count_computation(ways[k]).launches
+                range(len(branches)),
+                key=lambda k: self._counting.count_computation(branches[k]).launches,
             )
             return self._run_under_condition(
-                operands[0], lambda: self.run(ways[most], [operands[1 + most]])
+                operands[0], lambda: self.run(branches[most], [operands[1 + most]])
             )
         if one.kind == "call":
             return self.run(self._named[one.called_computation("to_apply")], operands)
