@@ -126,10 +126,10 @@ class Stream(Inspectable):
             OptionError: the strategy or the GPU is unknown, a block of a kernel exceeds a processor, or 8-bit
                 identities are not enough.
         """
-        course = _find_strategy("simulate", how)
+        simulation = _find_strategy("simulate", how)
         counts = {"the size of a window": size, "streams": streams, "scheduled": scheduled}
         checked = [integer(name, value, least=1) for name, value in counts.items()]
-        return course(self, by_name(gpu), *checked).simulate(how)
+        return simulation(self, by_name(gpu), *checked).simulate(how)
 
     def __str__(self) -> str:
         chain = max(self.depths, default=0)

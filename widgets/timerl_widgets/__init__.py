@@ -5,10 +5,10 @@ from typing import Any
 from timerl_widgets.explorer import Explorer
 from timerl_widgets.magic import load
 from timerl_widgets.mapping_explorer import MappingExplorer
-from timerl_widgets.panes import IterationSpaceView, LoopView, MemoryTimeline
 from timerl_widgets.pdg_view import PdgView
 from timerl_widgets.run_monitor import RunMonitor
 from timerl_widgets.scope_view import ScopeView
+from timerl_widgets.single_panes import IterationSpaceView, LoopView, MemoryTimeline
 from timerl_widgets.strategies_explorer import StrategiesExplorer
 from timerl_widgets.stream_view import StreamView
 

@@ -19,7 +19,7 @@ from timerl_nb.driver.program_runs.run_preparation import PreparedRun, open_run
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.execution.control.periodic_saving import each
-from timerl_nb.execution.control.program_thread import ProgramCourse
+from timerl_nb.execution.control.program_thread import ProgramThread
 from timerl_nb.execution.logging.run_logger import RunLog
 from timerl_nb.execution.results.result_dataframe import Rows
 from timerl_nb.execution.results.run_result import Result
@@ -137,7 +137,7 @@ def start_run(
     held = HeldFolders()
     log: RunLog | None = None
     run: RunProtocol | None = None
-    course: ProgramCourse | None = None
+    run_thread: ProgramThread | None = None
     try:
         kept = open_run(prepared, held)
         watched = _watch(prepared, kept)
@@ -155,10 +155,10 @@ def start_run(
         if pause_when is not None:
             control.break_when(telemetry.breakpoint(pause_when))
         ends = kept.finish, held.release
-        course = ProgramCourse(control, run, watched, outputs, telemetry, acting, *ends, log)
-        return Running(control, telemetry, course, watched.progress.turns)
+        run_thread = ProgramThread(control, run, watched, outputs, telemetry, acting, *ends, log)
+        return Running(control, telemetry, run_thread, watched.progress.turns)
     except BaseException as error:
-        if course is not None and course.give_up():
+        if run_thread is not None and run_thread.abort_start():
             raise  # the run's thread has released everything
         try:
             if log is not None:

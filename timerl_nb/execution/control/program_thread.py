@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from timerl_nb.base.errors import ExecutionError, warn
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
-from timerl_nb.execution.control.thread_lifecycle import Course
+from timerl_nb.execution.control.thread_lifecycle import RunThread
 from timerl_nb.execution.logging.run_logger import RunLog
 from timerl_nb.execution.results.run_result import Acting, Result
 from timerl_nb.execution.telemetry.program_live_frames import Telemetry, Watched
@@ -17,7 +17,7 @@ from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.state.run_progress import SoFar
 
 
-class ProgramCourse(Course):
+class ProgramThread(RunThread):
     """Run of a program.
 
     Args:

@@ -19,7 +19,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError, warn
 from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
-from timerl_nb.execution.control.thread_lifecycle import Course
+from timerl_nb.execution.control.thread_lifecycle import RunThread
 from timerl_nb.execution.results.result_dataframe import Along
 from timerl_nb.execution.results.run_result import Result, RunMemory
 from timerl_nb.replay.distributed.lost_rows import ProcessLoss
@@ -61,7 +61,7 @@ class TrainingRequest:
     every: int
 
 
-class TrainingCourse(Course):
+class TrainingThread(RunThread):
     """Training loop of one run.
 
     Args:

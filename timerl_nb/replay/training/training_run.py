@@ -16,7 +16,7 @@ from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.replay.distributed.lost_rows import ProcessLoss
 from timerl_nb.replay.distributed.ray_training import (
-    begin_ray_course,
+    begin_ray_training,
     check_cluster,
     cluster_request,
     remote_groups,
@@ -38,7 +38,7 @@ from timerl_nb.replay.training.thread_allocation import (
 )
 from timerl_nb.replay.training.training_curves import Curves
 from timerl_nb.replay.training.training_folder import KeptTraining
-from timerl_nb.replay.training.training_protocol import Mode, TrainingCourse, TrainingRequest
+from timerl_nb.replay.training.training_protocol import Mode, TrainingRequest, TrainingThread
 from timerl_nb.runtime.jax_backend import graph_function as graph
 
 _MODES = ("free", "exact")
@@ -59,10 +59,10 @@ class Training(Running):
     """
 
     def __init__(
-        self, control: RunControl, curves: Curves, course: TrainingCourse, of: int | None
+        self, control: RunControl, curves: Curves, run_thread: TrainingThread, of: int | None
     ) -> None:
-        self._training = course
-        super().__init__(control, curves, course, of)
+        self._training = run_thread
+        super().__init__(control, curves, run_thread, of)
 
     @property
     def weights(self) -> Any:
@@ -273,7 +273,7 @@ def train(
     plain |= {} if shards is None else {"shards": shards}
     asked = {n: identity(x) if callable(x) else x for n, x in plain.items() if n not in apart}
     kept = None if folder is None else KeptTraining(folder, asked, algorithm)
-    course: TrainingCourse | None = None
+    run_thread: TrainingThread | None = None
     claim = object()
     try:
         if shards is None:  # otherwise the run has its own buffer, in the shards
@@ -284,25 +284,25 @@ def train(
         curves.nbytes = held.nbytes
         device = None if learner.lower() == "cpu" or threads_called(learner) else _device(learner)
 
-        def make(course: Callable[..., TrainingCourse], rows: Any) -> Any:
+        def make(run_thread: Callable[..., TrainingThread], rows: Any) -> Any:
             given = control, curves, algorithm, rows, acting, wanted, division
-            return course(*given, policy, device, kept, claim)
+            return run_thread(*given, policy, device, kept, claim)
 
-        made: TrainingCourse = (
-            make(TrainingCourse, held)
+        made: TrainingThread = (
+            make(TrainingThread, held)
             if remote is None
-            else begin_ray_course(remote, control, held, make)
+            else begin_ray_training(remote, control, held, make)
         )
-        course = made
+        run_thread = made
         if saved is not None:
             made.restore(*saved)
         return Training(control, curves, made, wanted.turns)
     except BaseException:
-        if course is not None and course.give_up():
+        if run_thread is not None and run_thread.abort_start():
             raise  # the run's thread has closed everything
         try:
-            if course is not None:
-                course.close()
+            if run_thread is not None:
+                run_thread.close()
         finally:
             held.release(claim)
             if kept is not None:

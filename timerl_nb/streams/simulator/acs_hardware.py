@@ -16,7 +16,7 @@ from typing import Final
 from timerl_nb.base.errors import OptionError
 from timerl_nb.streams.dependence_analysis import Ranges, slots
 from timerl_nb.streams.kernel_declaration import Kernel
-from timerl_nb.streams.simulator.simulated_run import Course, Server
+from timerl_nb.streams.simulator.simulated_run import Server, StrategySimulation
 
 IDENTITIES: Final = 256  # number of 8-bit identities
 
@@ -81,7 +81,7 @@ class HardwareWindow:
         return ready
 
 
-class Hardware(Course):
+class Hardware(StrategySimulation):
     """Strategy "acs-hw". The window changes once at a time: N cycles to insert, N - 1 to update. `scheduled` is
     M.
     """

@@ -13,10 +13,10 @@ from collections import deque
 
 from timerl_nb.streams.dependence_analysis import Ranges
 from timerl_nb.streams.scheduling_window import SchedulingWindow
-from timerl_nb.streams.simulator.simulated_run import Course, Server
+from timerl_nb.streams.simulator.simulated_run import Server, StrategySimulation
 
 
-class _Windowed(Course):
+class _Windowed(StrategySimulation):
     """Base class: kernels enter a window one at a time, in order."""
 
     def begin(self) -> None:
