@@ -13,7 +13,7 @@ from typing import Any, Final
 from timerl_nb.base.errors import MissingPartError
 
 _FUNCTIONS: Final[Mapping[str, str]] = {
-    "collector.explore": "timerl_widgets:WaysExplorer",
+    "collector.explore": "timerl_widgets:StrategiesExplorer",
     "compose.explore": "timerl_widgets:MappingExplorer",
     "program.collector": "timerl_nb.collecting.policies.training_program_policy:collector",
     "program.evaluate": "timerl_nb.rl:evaluated",

@@ -377,8 +377,8 @@ def test_the_table_prints() -> None:
     strategies = StrategyReport(rows, "fast", "it leads, 2,000.0 times as fast as slow")
     assert str(strategies).splitlines() == [
         "  strategy                      steps a second  calls  launches  copies",
-        "* fast  2,000,000 (1,000,000 to 3,000,000)      1        64       0",
-        "  slow              1,000 (1,000 to 1,000)     64                 0",
+        "* fast      2,000,000 (1,000,000 to 3,000,000)      1        64       0",
+        "  slow                  1,000 (1,000 to 1,000)     64                 0",
         "  host  a < b",
         "fast: it leads, 2,000.0 times as fast as slow.",
     ]
