@@ -1,4 +1,4 @@
-"""Curves of a training run per turn, and the frames of its live view."""
+"""Curves of a training run per iteration, and the frames of its live view."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from timerl_nb.execution.telemetry.streaming_curve import Growing
 
 
 class Curves(Watching):
-    """Values per turn, by name.
+    """Values per iteration, by name.
 
     Args:
         control: the run's control.
-        turns: the number of turns; None for an unlimited run.
+        turns: the number of iterations; None for an unlimited run.
 
     Attributes:
         nbytes: the size of the buffer's rows, shown in frames.
@@ -33,14 +33,14 @@ class Curves(Watching):
         self._lock = threading.Lock()
 
     def add(self, turn: int, steps: int, values: Mapping[str, float]) -> None:
-        """Add the values of one turn. Called on the run's thread."""
+        """Add the values of one iteration. Called on the run's thread."""
         with self._lock:
             self._steps += steps
             for name, value in values.items():
                 self._grown.setdefault(name, Growing()).extend([turn], [value])
 
     def values(self) -> dict[str, tuple[Array, Array]]:
-        """Return the turns and the values of each curve."""
+        """Return the iterations and the values of each curve."""
         with self._lock:
             curves = {name: grown.curve() for name, grown in self._grown.items()}
         return {name: (curve.at, curve.values) for name, curve in curves.items()}

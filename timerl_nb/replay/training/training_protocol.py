@@ -1,7 +1,7 @@
 """Training loop of the host's runtime thread: sample, learn, insert, update. Source: PEARL §3.2 and §3.3.
 
-Only this thread accesses the sum tree and the rows. Actors deliver blocks of experience through a bounded
-queue. The loop stages these blocks, and inserts them after a batch has been drawn, while the learner works.
+Only this thread accesses the sum tree and the rows. Actors deliver rollouts of experience through a bounded
+queue. The loop stages these rollouts, and inserts them after a batch has been drawn, while the learner works.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from timerl_nb.runtime.jax_backend.arrays_and_devices import capture_jax_setting
 
 Mode = Literal["exact", "free"]
 _OUTER = "turn"
-_LIVES = 3  # consecutive lost blocks after which a group is removed
+_LIVES = 3  # consecutive lost rollouts after which a group is removed
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class TrainingThread(RunThread):
     """Training loop of one run.
 
     Args:
-        curves: receives the values of each turn.
+        curves: receives the values of each iteration.
         policy: reallocates threads; None for a fixed allocation.
         device: the learner's JAX device; None for the run's device.
         claim: the object with which the run has reserved the buffer.
@@ -120,7 +120,7 @@ class TrainingThread(RunThread):
         ahead = max(asked.blocks, len(groups))
         self._actors = make_actors(groups, self.slots.read, ahead, asked.mode == "free", alike)
 
-    # --- turns -----------------------------------------------------------------------------------
+    # --- iterations ------------------------------------------------------------------------------
 
     def _run_through(self) -> str:
         state, turns = "finished", self._asked.turns
@@ -161,7 +161,7 @@ class TrainingThread(RunThread):
         """Save a stopped run, and return its final state.
 
         In mode "exact" a save restarts the environments, which would change all later results. Therefore
-        nothing is saved; the previous save remains, and a resumed run repeats the turns after it.
+        nothing is saved; the previous save remains, and a resumed run repeats the iterations after it.
         """
         try:
             if self._asked.mode == "free" and self._control.turn > self._saved:
@@ -217,7 +217,7 @@ class TrainingThread(RunThread):
 
     @property
     def _has_room(self) -> bool:
-        """Whether this turn takes blocks: not while staged rows wait for the limiter."""
+        """Whether this iteration takes rollouts: not while staged rows wait for the limiter."""
         return self._staged_rows < self._asked.stage or self._can_insert
 
     def _begin_step(self) -> tuple[Ticket | None, LearningStep | None]:
@@ -256,7 +256,7 @@ class TrainingThread(RunThread):
             self._buffer.insert_entries(entries)
 
     def _block_metrics(self, blocks: list[ActedSteps]) -> dict[str, float]:
-        """Return the curve values of a turn's blocks."""
+        """Return the curve values of an iteration's rollouts."""
         found: dict[str, float] = {}
         if blocks:
             self._seconds["block"].extend(one.seconds for one in blocks)
@@ -267,11 +267,11 @@ class TrainingThread(RunThread):
         return found
 
     def _losses_of_turn(self) -> dict[str, float]:
-        """Return curve values about processes that have died since the previous turn."""
+        """Return curve values about processes that have died since the previous iteration."""
         return {}
 
     def _looked_at(self, made: ActedSteps | Death) -> None:
-        """Handle the result of a block: restart a failed group, remove it, or fail the run.
+        """Handle the result of a rollout: restart a failed group, remove it, or fail the run.
 
         Raises:
             ExecutionError: all groups have failed, or mode is "exact": results without the failed group would
@@ -294,7 +294,7 @@ class TrainingThread(RunThread):
             ) from made.error
         if self._lost[made.group] < _LIVES:
             warn(
-                f"group {made.group} has failed and restarts; its last block is lost: {made.error}"
+                f"group {made.group} has failed and restarts; its last rollout is lost: {made.error}"
             )
             self._groups[made.group].begin_anew()
             self._actors.ask(made.group)
@@ -311,7 +311,7 @@ class TrainingThread(RunThread):
         where = f"folder={str(self._kept.path)!r}"
         if not self._kept.has_save:
             return f"{where} has no save yet: choose a smaller every=."
-        return f"call trl.replay.train again with {where} to resume from its save after turn {self._saved}."
+        return f"call trl.replay.train again with {where} to resume from its save after iteration {self._saved}."
 
     # --- threads ---------------------------------------------------------------------------------
 
@@ -336,7 +336,7 @@ class TrainingThread(RunThread):
     # --- saving ----------------------------------------------------------------------------------
 
     def _save_if_due(self, turn: int) -> None:
-        """Save at the due turns. In mode "exact" this restarts the environments, whose state cannot be saved."""
+        """Save at the due iterations. In mode "exact" this restarts the environments, whose state cannot be saved."""
         asked = self._asked
         if turn % asked.every == 0 or turn == asked.turns:
             self._save(turn)
@@ -358,7 +358,7 @@ class TrainingThread(RunThread):
         self._saved = turn
 
     def restore(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
-        """Load a saved run before the first turn."""
+        """Load a saved run before the first iteration."""
 
         def arrays_with_prefix(prefix: str) -> dict[str, Array]:
             return {n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)}

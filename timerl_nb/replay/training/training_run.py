@@ -45,11 +45,11 @@ _MODES = ("free", "exact")
 
 
 class Training(Running):
-    """Training run in the background, returned by `trl.replay.train`. One turn is one learning step.
+    """Training run in the background, returned by `trl.replay.train`.
 
-    `result()` returns the curves per turn: `loss`, `return` (of finished episodes) and `staleness` (age of
-    the actors' weights in learning steps). `coordinates` has the turns of curves without a value in every
-    turn. `parameters` has the final weights of the actors.
+    `result()` returns the curves per iteration: `loss`, `return` (of finished episodes) and `staleness` (age of
+    the actors' weights in learning steps). `coordinates` has the iterations of curves without a value in every
+    iteration. `parameters` has the final weights of the actors.
 
     Example:
         >>> run = trl.replay.train(trl.replay.Dqn(), turns=3, learning_starts=8, batch=8, envs=2)
@@ -101,7 +101,7 @@ class Training(Running):
 
     @property
     def latencies(self) -> Mapping[str, float]:
-        """Median durations of recent turns in seconds: `block` (of acting), `sample`, `learner`, `insert`,
+        """Median durations of recent iterations in seconds: `block` (of acting), `sample`, `learner`, `insert`,
         `update`, …
         """
         return self._training.latencies
@@ -142,19 +142,20 @@ def train(
         algorithm: `trl.replay.Dqn()`, or another `trl.replay.Algorithm`.
         actors: the number of actor threads, or of actor processes in the cluster. None measures the cost of acting and
             of the replay operations on this machine first, and chooses the number that balances them.
-        mode: "free" for maximal throughput: a turn takes the finished blocks without waiting. "exact" for
-            reproducible results: every turn waits for its blocks, computed with the weights of the previous
-            turn, so results are bitwise equal for any number of threads.
-        turns: the number of turns; None to train until `stop`. A turn is a learning step, once the buffer has
-            `learning_starts` rows.
+        mode: "free" for maximal throughput: an iteration takes the finished rollouts without waiting. "exact" for
+            reproducible results: every iteration waits for its rollouts, computed with the weights of the previous
+            iteration, so results are bitwise equal for any number of threads.
+        turns: the number of iterations; None to train until `stop`. An iteration of the training loop takes rollouts and
+            makes one learning step, once the buffer has `learning_starts` rows.
         buffer: by default 100,000 rows of the algorithm's fields with proportional priorities. With a
-            `limiter`, a turn draws no batch, or takes no blocks, while the limiter forbids it.
+            `limiter`, an iteration draws no batch, or takes no rollouts, while the limiter forbids it.
         batch, beta: as in `Replay.sample`.
         chunks: the number of parts in which a batch is gathered; the learner starts with the first part. The
             number changes the rounding of the gradients.
         groups: the number of groups of environments. By default one per thread, in mode "exact" 8.
-        envs, steps: the size of a block: the number of environments of a group, and the steps of each.
-        blocks: the number of blocks per turn. In mode "free" the maximum, which limits the lead of acting
+        envs, steps: the size of a rollout, which an actor returns at a time: the number of environments of a group, and the
+            steps of each.
+        blocks: the number of rollouts per iteration. In mode "free" the maximum, which limits the lead of acting
             over learning.
         learning_starts: the number of rows in the buffer before learning starts.
         stage: the number of rows per insertion.
@@ -168,11 +169,11 @@ def train(
         how: the collection strategy, as in `trl.collect`. By default "scan" for environments in JAX,
             "threads" for EnvPool, "loop" otherwise.
         seed: the seed of all random numbers.
-        folder: the folder in which the run is saved every `every` turns. A later call with the same arguments
+        folder: the folder in which the run is saved every `every` iterations. A later call with the same arguments
             and algorithm resumes the run. In mode "exact" every save restarts the environments; a resumed run
             then ends with the same bits as an uninterrupted one.
-        every: the number of turns between saves.
-        paused: wait for `resume` before the first turn.
+        every: the number of iterations between saves.
+        paused: wait for `resume` before the first iteration.
         cluster: "ray" steps the environments in processes of Ray, on this machine or in a cluster; None steps them in
             threads of this process. `run.losses` lists the processes that have died, and `result["lost"]` has the
             number of rows that were lost with them.
@@ -228,7 +229,7 @@ def train(
     if each > count:
         raise OptionError(
             f"blocks={each} exceeds the number of groups, {count}.",
-            hint="choose fewer blocks or more groups: a group runs at most one block per turn.",
+            hint="choose a smaller blocks= or more groups=: a group runs at most one rollout per iteration.",
         )
     if buffer is None:
         held = Replay(
@@ -267,7 +268,7 @@ def train(
         if remote is None
         else remote_groups(count)
     )
-    # a run resumes with another number of turns and, in mode "free", of groups
+    # a run resumes with another number of iterations and, in mode "free", of groups
     apart = ("turns",) if exact else ("turns", "groups")
     plain = {**vars(wanted), "groups": count, "envs": envs, "steps": steps}
     plain |= {} if shards is None else {"shards": shards}
