@@ -102,7 +102,8 @@ def impala(
             correction[t < T - 1] = clipped_rho * td_error + discounted_c * next_correction
             next_correction = where(value(t) < value(T - 1), next_correction, 0.0)
             advantage = clipped_rho * (td_error + gamma * next_correction)
-            value_loss = 0.5 * (v - (correction + baseline)).square()
+            value_error = v - (correction + baseline)
+            value_loss = 0.5 * value_error.square()
             step_loss = critic * value_loss - log_prob * advantage - entropy * dist.entropy()
             loss = step_loss.mean(over=(b, t))
             loss.backward()

@@ -128,6 +128,7 @@ class Context:
         self._tokens: list[Any] = []
         self._orders: list[Order] = []
         self._late: list[Callable[[], None]] = []
+        self._default_labels: list[tuple[str, Any]] = []
         self.parameters: dict[int, Any] = {}
         self.after_update: dict[int, Any] = {}  # parameters by the merge of their `next`
         self.rules: dict[int, Any] = {}  # custom gradient rules by result
@@ -166,9 +167,16 @@ class Context:
         if error[0] is None:
             for name, value in user_variables().items():
                 if getattr(value, "ctx", None) is self:
-                    self._name_by_variable(name, value)
+                    self._label_if_new(name, value)
+            for name, value in self._default_labels:
+                self._label_if_new(name, value)
 
-    def _name_by_variable(self, name: str, value: Any) -> None:
+    def label_by_default(self, name: str, value: Any) -> None:
+        """Label a computed tensor at the end of the block, unless the user has named it by then."""
+        if self._ops[value.read.source].kind not in ("const", "merge"):
+            self._default_labels.append((name, value))
+
+    def _label_if_new(self, name: str, value: Any) -> None:
         read = getattr(value, "read", None)
         op = self._ops.get(read.source) if isinstance(read, Read) else None
         if op is not None and not op.label and read == at_own_point(op.id, op.outputs[0]):
@@ -498,26 +506,26 @@ class Context:
     def attempt(self) -> Iterator[None]:
         """Undo the operations of the block if it raises."""
         kept = dict(self._ops), dict(self._traversed), list(self._late), dict(self.rules)
-        assigned = dict(self._assigned)
+        assigned, labels = dict(self._assigned), list(self._default_labels)
         try:
             yield
         except Exception:
             self._ops, self._traversed, self._late, self.rules = kept
-            self._assigned = assigned
+            self._assigned, self._default_labels = assigned, labels
             raise
 
     @contextmanager
     def discard_operations(self) -> Iterator[None]:
         """Discard the operations of the block, which only describe the program."""
         kept, before = dict(self._ops), (dict(self.draws), dict(self.critics))
-        assigned = dict(self._assigned)
+        assigned, labels = dict(self._assigned), list(self._default_labels)
         token = _CURRENT.set(self)
         try:
             yield
         finally:
             _CURRENT.reset(token)
             self._ops, (self.draws, self.critics) = kept, before
-            self._assigned = assigned
+            self._assigned, self._default_labels = assigned, labels
 
     @contextmanager
     def drawing(self) -> Iterator[Callable[[Read, Callable[[frozenset[int]], Draw]], None]]:
