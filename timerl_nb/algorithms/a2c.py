@@ -69,7 +69,7 @@ def a2c(
         (b, _), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
             builder = DNNBuilder(domain=(i,)).from_env(
-                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), mask=mask
+                env, hidden, critic="separate", init=orthogonal, gain=sqrt(2), mask=mask
             )
             dnn = builder.build()
             o = like(env.obs_space, domain=(b, i, t)).named("o")

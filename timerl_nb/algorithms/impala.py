@@ -79,7 +79,7 @@ def impala(
         (b, _), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
             builder = DNNBuilder(domain=(i,)).from_env(
-                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), mask=mask
+                env, hidden, critic="separate", init=orthogonal, gain=sqrt(2), mask=mask
             )
             dnn = builder.build()
             behaviour = dnn[max(i - lag, 0)]

@@ -11,7 +11,7 @@ from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.collection_task import Task
 
 Weights = Mapping[str, Any]  # by name
-APART: Final = 0xD1342543DE82EF95  # offset between seeds of environments after each interrupt
+SEED_OFFSET: Final = 0xD1342543DE82EF95  # offset between seeds of environments after each interrupt
 
 LOST: Final = (
     "the interrupt came during a step of the environments: with the next batch all of them begin "

@@ -28,7 +28,9 @@ _ALL: Final = 10.0  # seconds in total; later strategies are not compiled
 _BRIEF: Final = 0.2  # seconds of a shortened batch
 _FEW: Final = 3  # minimum number of batches for a spread
 _LOST: Final = 3  # a strategy this many times slower than the fastest is dropped
-_APART: Final = 0x9E3779B97F4A7C15  # offset between the seeds of measurements and of trajectories
+_SEED_OFFSET: Final = (
+    0x9E3779B97F4A7C15  # offset between the seeds of measurements and of trajectories
+)
 # libraries with an influence on speed
 _LIBRARIES: Final = ("gymnasium", "envpool", "torch", "gymnax", "brax", "ray")
 
@@ -253,7 +255,7 @@ class _Race:
         task = self._task
         prepared = strategy.prepared(task)
         begin = prepared if strategy.compiles else strategy.prepared(replace(task, steps=1))
-        source = stack.enter_context(closing(begin(task.seed ^ _APART)))
+        source = stack.enter_context(closing(begin(task.seed ^ _SEED_OFFSET)))
         run = partial(_collect, source, self._weights)
         first = time_call(run, self._clock)  # includes compilation or reset
         runner = _Runner(

@@ -128,7 +128,7 @@ class Stage:
         rewritten: for passes, the named steps, the map of ids and the refusals.
         previous: the graph before it.
         known: whether a trial had computed the result before, without additional time.
-        apart: choices of a search for passes without a stage.
+        search_choices: choices of a search for passes without a stage.
     """
 
     name: str
@@ -138,7 +138,7 @@ class Stage:
     rewritten: Rewritten | None = None
     previous: Pdg | None = None
     known: bool = False
-    apart: tuple[PassChoice, ...] = ()
+    search_choices: tuple[PassChoice, ...] = ()
 
     @property
     def cost(self) -> str:
@@ -191,7 +191,7 @@ class Stage:
     @property
     def choices(self) -> tuple[PassChoice, ...]:
         """Decisions of the pass, each with the cost of every candidate and the reason for the choice."""
-        return (*(self.rewritten.choices if self.rewritten else ()), *self.apart)
+        return (*(self.rewritten.choices if self.rewritten else ()), *self.search_choices)
 
     def why(self, op_id: int | None = None) -> str | None:
         """Return the reason why the stage left an operation unchanged, or None.

@@ -117,7 +117,7 @@ class Context:
         )
         self._ops: dict[int, Op] = {}
         self._streams = 0
-        self._apart: tuple[str, int] | None = (
+        self._stream_prefix: tuple[str, int] | None = (
             None  # prefix and number of the streams inside `streams`
         )
         self._region: tuple[str, ...] = ()
@@ -548,9 +548,9 @@ class Context:
 
     def next_stream(self) -> int | str:
         """Return the number of the next random operation, or its name inside a `streams` block."""
-        if self._apart is not None:
-            name, count = self._apart
-            self._apart = name, count + 1
+        if self._stream_prefix is not None:
+            name, count = self._stream_prefix
+            self._stream_prefix = name, count + 1
             return self.named_stream(f"{name}.{count}", shared=False)
         self._streams += 1
         return self._streams - 1
@@ -558,11 +558,11 @@ class Context:
     @contextmanager
     def streams(self, name: str) -> Iterator[None]:
         """Name the random streams of the block after `name`, so that other draws keep their numbers."""
-        before, self._apart = self._apart, (name, 0)
+        before, self._stream_prefix = self._stream_prefix, (name, 0)
         try:
             yield
         finally:
-            self._apart = before
+            self._stream_prefix = before
 
     def add_dim(self, name: str, size: int) -> tuple[Index, Index]:
         """Add an innermost dimension with a fixed bound, which does not appear in `dims`.

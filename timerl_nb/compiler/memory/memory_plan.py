@@ -57,7 +57,7 @@ class MemoryPlan(Inspectable):
         swaps: the values to move to the host between uses.
         donations: for each operand, the output in its memory, or the reason against it; None
             without donation.
-        apart: the same plan without donation.
+        undonated: the same plan without donation.
         fold: a periodic run. The clock then covers a few iterations of it, and sizes are those of
             the whole run.
 
@@ -81,7 +81,7 @@ class MemoryPlan(Inspectable):
         smallest: bool = True,
         swaps: Swaps = NO_SWAPS,
         donations: Mapping[Slot, Donation] | None = None,
-        apart: MemoryPlan | None = None,
+        undonated: MemoryPlan | None = None,
         fold: Fold | None = None,
     ) -> None:
         self.bounds: Mapping[str, int] = dict(clock.bounds)
@@ -91,7 +91,7 @@ class MemoryPlan(Inspectable):
         self.sizes = sizes_of(constraints.pdg, clock.bounds if fold is None else fold.bounds)
         self.smallest, self.swaps = smallest, swaps
         self.donates, self.donations = donations is not None, dict(donations or {})
-        self._apart = apart
+        self._undonated = undonated
         self._swapping: Swapping | None = None
         self.savings: Mapping[str, str] = {}
         self.buffers, self.is_lowered, self.whole = 0, False, ""
@@ -108,8 +108,8 @@ class MemoryPlan(Inspectable):
     @property
     def swap_search(self) -> Swapping:
         """The search for swaps. Accumulated tensors are never swapped."""
-        if self._apart is not None:
-            return self._apart.swap_search
+        if self._undonated is not None:
+            return self._undonated.swap_search
         if self._swapping is None:
             lives, blocks = tuple(self.lifetimes.values()), self.placed.blocks
             given = self.value_bytes, self.accumulated_tensors, blocks
@@ -132,22 +132,22 @@ class MemoryPlan(Inspectable):
 
     def with_swaps_below(self, budget: int) -> MemoryPlan:
         """Return the plan with swaps and a peak below the budget, or as low as possible."""
-        if self._apart is not None:
-            return self._apart.with_swaps_below(budget)
+        if self._undonated is not None:
+            return self._undonated.with_swaps_below(budget)
         return self.with_swaps(self.swap_search.choose(self.point_by_point.bytes, budget))
 
     def with_fewer_swaps(self, swaps: Swaps, budget: int) -> MemoryPlan:
         """Return the plan with the same swaps, restricted to as few values as the budget allows."""
-        if self._apart is not None:
-            return self._apart.with_fewer_swaps(swaps, budget)
+        if self._undonated is not None:
+            return self._undonated.with_fewer_swaps(swaps, budget)
         return self.with_swaps(
             self.swap_search.reduce_swaps(swaps, self.point_by_point.bytes, budget)
         )
 
     def forget(self) -> None:
         """Free the data used by the search for swaps."""
-        if self._apart is not None:
-            self._apart.forget()
+        if self._undonated is not None:
+            self._undonated.forget()
         elif self._swapping is not None:
             self._swapping.forget()
 
@@ -158,8 +158,8 @@ class MemoryPlan(Inspectable):
 
     def with_swaps(self, swaps: Swaps) -> MemoryPlan:
         """Return the plan with other swaps. Its kernels reuse no operands except blocks."""
-        if self._apart is not None:
-            return self._apart.with_swaps(swaps)
+        if self._undonated is not None:
+            return self._undonated.with_swaps(swaps)
         return self._remade(self.clock, swaps=swaps)
 
     def _remade(self, clock: Clock, **more: Any) -> MemoryPlan:

@@ -284,7 +284,7 @@ class _AllowedLoops:
         self._out: dict[str, list[Edge]] = {}
         for edge in edges:
             self._out.setdefault(edge.source, []).append(edge)
-        self._known: dict[tuple[str, str, LoopDirection], bool] = {}
+        self._follows_dependences: dict[tuple[str, str, LoopDirection], bool] = {}
 
     def shared_loops(
         self, names: Sequence[str], fixed: tuple[str, ...]
@@ -309,13 +309,13 @@ class _AllowedLoops:
 
     def _goes_along(self, edge: Edge, loop: LoopDirection) -> bool:
         key = (edge.source, edge.sink, loop)
-        if key not in self._known:
+        if key not in self._follows_dependences:
             dim, step = loop
             source, sink = sym(dim), sym(primed_name(dim))
             back = lt(sink, source) if step > 0 else gt(sink, source)
             pairs = Relation.from_condition(self._dims, edge.pairs.left, edge.pairs.right, back)
-            self._known[key] = (edge.pairs & pairs).is_empty()
-        return self._known[key]
+            self._follows_dependences[key] = (edge.pairs & pairs).is_empty()
+        return self._follows_dependences[key]
 
     def choose_loop(self, loops: frozenset[LoopDirection]) -> LoopDirection | None:
         """Return the loop to use.

@@ -58,16 +58,16 @@ class Trials:
         self.complete = True  # False after a trial that reached isl's limit
         self._tried: Lru[Pdg, _Trial] = Lru(MOST)
         self._acting: WeakKeyDictionary[Pdg, Acting] = WeakKeyDictionary()
-        self._made: Lru[tuple[Pass, Pdg], Rewritten] = Lru(8 * SEARCHED)
+        self._rewritten: Lru[tuple[Pass, Pdg], Rewritten] = Lru(8 * SEARCHED)
         self._schedules: Lru[Pdg, Scheduled] = Lru(SEARCHED)
 
     def run(self, one: Pass, pdg: Pdg) -> Rewritten:
         """Return the result of a pass on a graph, cached."""
-        return self._made.get((one, pdg), lambda: self._run(one, pdg))
+        return self._rewritten.get((one, pdg), lambda: self._run(one, pdg))
 
     def has_run(self, one: Pass, pdg: Pdg) -> bool:
         """Return whether the result of a pass on a graph is in the cache."""
-        return self._made.lookup((one, pdg)) is not None
+        return self._rewritten.lookup((one, pdg)) is not None
 
     def lookup(self, pdg: Pdg) -> Scheduled | None:
         """Return the cached schedule of a fused graph, or None."""
@@ -119,7 +119,7 @@ class Trials:
                 {d.name: frozenset[int]().union(*of) for d, of in stay.items()}
             )
             told = replace(lift, acting=acting)
-            return self._made.get((told, pdg), lambda: told.run(pdg))
+            return self._rewritten.get((told, pdg), lambda: told.run(pdg))
 
         first = lift_except(groups)
         for d in groups:

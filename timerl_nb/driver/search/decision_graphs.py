@@ -50,7 +50,7 @@ class DecisionGraphs:
     ) -> None:
         self._pdg, self._bounds, self._options = pdg, bounds, options
         self._trials, self._changed = trials, changed
-        self._made: dict[tuple[Decision, str], Pdg | None] = {}
+        self._graphs: dict[tuple[Decision, str], Pdg | None] = {}
 
     @property
     def swaps(self) -> bool:
@@ -88,12 +88,12 @@ class DecisionGraphs:
         each = [[(dim.name, strategy) for strategy in self.strategies] for dim in self.dims]
         alike = list(zip(*each, strict=True)) or [()]
         first = alike[0]
-        apart = [
+        single_changes = [
             (*first[:k], strategy, *first[k + 1 :])
             for k in range(len(each))
             for strategy in each[k][1:]
         ]
-        return [*alike, *apart]
+        return [*alike, *single_changes]
 
     @property
     def recompute(self) -> tuple[bool, ...]:
@@ -136,11 +136,11 @@ class DecisionGraphs:
 
     def _made_by(self, decision: Decision, ahead_of: str) -> Pdg | None:
         key = replace(decision, swap=False), ahead_of
-        if key not in self._made:
-            self._made[key] = None
+        if key not in self._graphs:
+            self._graphs[key] = None
             with suppress(CeilingError), limit_isl_work("a trial"):
-                self._made[key], _ = self._graph_before_pass(ahead_of, decision)
-        return self._made[key]
+                self._graphs[key], _ = self._graph_before_pass(ahead_of, decision)
+        return self._graphs[key]
 
     def graph_text(self, decision: Decision) -> str | None:
         """Return a text of the decision's graph; equal graphs have equal texts."""
@@ -150,4 +150,4 @@ class DecisionGraphs:
 
     def known_graph(self, decision: Decision) -> Pdg | None:
         """Return the final graph of a decision, if it is cached."""
-        return self._made.get((replace(decision, swap=False), ""))
+        return self._graphs.get((replace(decision, swap=False), ""))

@@ -121,7 +121,7 @@ class Search:
         self._unscheduled: dict[Decision, int] = {}
         self._least_of: dict[Decision, int] = {}
         # Plans are large: only those of the last and of the chosen decision are stored.
-        self._made: dict[Decision, MemoryPlan] = {}
+        self._plan_of_decision: dict[Decision, MemoryPlan] = {}
         self._taken: Decision | None = None
 
     def find_decision(self, *, least: bool = True) -> SearchResult:
@@ -151,7 +151,7 @@ class Search:
             raise BudgetError(what, needed=min(able, default=self._budget + 1))
         seconds = time.perf_counter() - start
         choices = explain_choices(search._graphs, search._tried, self._budget, taken)
-        return SearchResult(taken, choices, seconds, search._made.get(taken))
+        return SearchResult(taken, choices, seconds, search._plan_of_decision.get(taken))
 
     def _search(self) -> bool:
         """Whether any decision fits."""
@@ -307,8 +307,10 @@ class Search:
                 )  # then its least memory is computed, however slow its swaps
             with limit_isl_work("a trial"):
                 made = how.choose_fitting(self._plans(pdg))
-            self._made = {k: one for k, one in self._made.items() if k == self._taken}
-            self._made[decision] = made
+            self._plan_of_decision = {
+                k: one for k, one in self._plan_of_decision.items() if k == self._taken
+            }
+            self._plan_of_decision[decision] = made
             return forecast(made, self._seconds(decision), self._machine).with_kernel_bytes(beyond)
         except CeilingError as error:
             return error.what

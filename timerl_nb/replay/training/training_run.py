@@ -37,7 +37,7 @@ from timerl_nb.replay.training.thread_allocation import (
     threads_called,
 )
 from timerl_nb.replay.training.training_curves import Curves
-from timerl_nb.replay.training.training_folder import KeptTraining
+from timerl_nb.replay.training.training_folder import SavedTraining
 from timerl_nb.replay.training.training_protocol import Mode, TrainingRequest, TrainingThread
 from timerl_nb.runtime.jax_backend import graph_function as graph
 
@@ -269,17 +269,17 @@ def train(
         else remote_groups(count)
     )
     # a run resumes with another number of iterations and, in mode "free", of groups
-    apart = ("turns",) if exact else ("turns", "groups")
+    changeable = ("turns",) if exact else ("turns", "groups")
     plain = {**vars(wanted), "groups": count, "envs": envs, "steps": steps}
     plain |= {} if shards is None else {"shards": shards}
-    asked = {n: identity(x) if callable(x) else x for n, x in plain.items() if n not in apart}
-    kept = None if folder is None else KeptTraining(folder, asked, algorithm)
+    asked = {n: identity(x) if callable(x) else x for n, x in plain.items() if n not in changeable}
+    saved_training = None if folder is None else SavedTraining(folder, asked, algorithm)
     run_thread: TrainingThread | None = None
     claim = object()
     try:
         if shards is None:  # otherwise the run has its own buffer, in the shards
             held.claim(claim)
-        saved = None if kept is None else kept.begin()
+        saved = None if saved_training is None else saved_training.begin()
         control = RunControl(held=bool(paused), turn=0 if saved is None else saved[1]["turn"])
         curves = Curves(control, wanted.turns)
         curves.nbytes = held.nbytes
@@ -287,7 +287,7 @@ def train(
 
         def make(run_thread: Callable[..., TrainingThread], rows: Any) -> Any:
             given = control, curves, algorithm, rows, acting, wanted, division
-            return run_thread(*given, policy, device, kept, claim)
+            return run_thread(*given, policy, device, saved_training, claim)
 
         made: TrainingThread = (
             make(TrainingThread, held)
@@ -306,8 +306,8 @@ def train(
                 run_thread.close()
         finally:
             held.release(claim)
-            if kept is not None:
-                kept.release()
+            if saved_training is not None:
+                saved_training.release()
         raise
 
 

@@ -233,7 +233,7 @@ class Run:
             store = self.executable.plan.stores[tensor]
             values = held
             if self._followed:
-                points = self._support.held.get(store_name(tensor), ())
+                points = self._support.points_of_store.get(store_name(tensor), ())
                 values = {
                     p[0] if len(p) == 1 else p: engine.to_user(store.value(held, p))
                     for p in points
@@ -384,7 +384,9 @@ class Run:
         """Restore the values of a tensor; `away` selects values for the host."""
         plan, held = self.executable.plan, self._stores[tensor]
         if self._followed:
-            self._support.held[store_name(tensor)] = dict.fromkeys(map(tuple, points.tolist()))
+            self._support.points_of_store[store_name(tensor)] = dict.fromkeys(
+                map(tuple, points.tolist())
+            )
         store, made = plan.stores[tensor], dict[Any, Array]()
         for row, value in zip(points.tolist(), values, strict=True):
             key = store.key(tuple(row))

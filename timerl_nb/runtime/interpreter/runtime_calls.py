@@ -60,7 +60,7 @@ class RuntimeCalls:
         self._step = -1
         self._at: tuple[str, tuple[int, ...]] = ("", ())  # name and point of the last launch
         self.began = perf_counter()
-        self.held: dict[str, dict[tuple[int, ...], None]] = {}
+        self.points_of_store: dict[str, dict[tuple[int, ...], None]] = {}
         self._rows: dict[
             tuple[str | int, ...], list[tuple[int, ...]]
         ] = {}  # written rows per block
@@ -143,7 +143,7 @@ class RuntimeCalls:
         return value
 
     def wrote(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
-        self.held.setdefault(store, {})[point] = None
+        self.points_of_store.setdefault(store, {})[point] = None
         self._emit("write", name, point, nbytes)
 
     def reads(self, value: Any, name: str, points: Sequence[tuple[int, ...]]) -> Any:
@@ -164,7 +164,7 @@ class RuntimeCalls:
             self.freed(store, name, point, nbytes if k == len(rows) - 1 else 0)
 
     def freed(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
-        if self.held.get(store, {}).pop(point, 0) is None:
+        if self.points_of_store.get(store, {}).pop(point, 0) is None:
             self._emit("free", name, point, -nbytes)
 
     def moved(self, verb: str, name: str, point: tuple[int, ...], nbytes: int) -> None:

@@ -94,7 +94,7 @@ class Hardware(StrategySimulation):
         self._port = Server(self.clock)
         self._checker, self._driver = Server(self.clock), Server(self.clock)
         self._arrived = deque[tuple[int, Sequence[int]]]()
-        self._held = [0] * IDENTITIES  # by identity, the kernel
+        self._kernel_of_identity = [0] * IDENTITIES  # by identity, the kernel
         self._enters = False
         self._check(0)
 
@@ -126,10 +126,10 @@ class Hardware(StrategySimulation):
         self._enters = False
         kernel, sent = self._arrived.popleft()
         slot, upstream = self._slots.insert(kernel % IDENTITIES, sent)
-        self._held[kernel % IDENTITIES] = kernel
+        self._kernel_of_identity[kernel % IDENTITIES] = kernel
         ran = self.ran[kernel]
         ran.slot, ran.entered = slot, self.clock.now
-        ran.upstream = tuple(self._held[identity] for identity in upstream)
+        ran.upstream = tuple(self._kernel_of_identity[identity] for identity in upstream)
         if not upstream:
             self._dispatch(kernel)
         self._refill()
@@ -142,5 +142,5 @@ class Hardware(StrategySimulation):
 
     def _complete(self, kernel: int) -> None:
         for identity in self._slots.complete(kernel % IDENTITIES):
-            self._dispatch(self._held[identity])
+            self._dispatch(self._kernel_of_identity[identity])
         self._refill()

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from timerl_nb.compiler.memory.liveness.slot_live_ranges import LiveRanges
 from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
-from timerl_nb.compiler.memory.placement.ring_sizes import Axis, apart, fit, ring
+from timerl_nb.compiler.memory.placement.ring_sizes import Axis, fit, have_disjoint_slots, ring
 from timerl_nb.compiler.symbolic.dimensions import Domain
 
 StoreKind = Literal["slot", "ring", "block", "point"]
@@ -184,7 +184,7 @@ def choose(lives: Lives, domain: Domain, *, smallest: bool) -> StorageChoice:
     if smallest:
         # a kernel's operands and results exist at the same time
         ranges = LiveRanges(lives.points, lives.born, lives.dies + 1)
-        if apart((), [ranges]):
+        if have_disjoint_slots((), [ranges]):
             return StorageChoice("slot", "one live value at a time")
         found = _shortest(ranges, domain)
         if found is not None:
