@@ -24,11 +24,15 @@ from timerl_nb.collecting.strategy_list import CLUSTER_STRATEGIES, STRATEGIES
 from timerl_nb.collecting.strategy_report import StrategyReport
 from timerl_nb.collecting.strategy_selection import ANY, AUTO, SelectedStrategy, check, choose
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
-from timerl_nb.compiler.language.foreign_names import all_asked, explain_call_errors, missing
+from timerl_nb.compiler.language.foreign_names import (
+    explain_call_errors,
+    explain_method_errors,
+    missing,
+)
 from timerl_nb.compiler.language.policy.policy_graph import How
 
 
-@all_asked
+@explain_method_errors
 class Collector:
     """Open environments under a policy; returned by `trl.collect`.
 
@@ -108,14 +112,14 @@ class Collector:
                     self.load(params)
                 batch = self._unseen or self._next_batch()
                 if self._source is not None:
-                    self._source.handed_out()
+                    self._source.confirm_received()
                 self._unseen = None
                 return batch
         except BaseException as error:
             source = self._source
             if batch is not None and not isinstance(error, Exception):
                 if source is not None:
-                    source.handed_out()
+                    source.confirm_received()
                 self._unseen = batch  # returned by the next call
             elif source is not None and source.is_lost:
                 error.add_note(LOST)

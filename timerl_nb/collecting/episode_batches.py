@@ -184,7 +184,7 @@ class EpisodeBatches:
         return now
 
     def _confirm(self, now: _Progress) -> _Progress:
-        self._source.handed_out()
+        self._source.confirm_received()
         self._now = replace(now, is_confirmed=True)
         return self._now
 
@@ -255,7 +255,7 @@ class EpisodeBatches:
             found[(first[env] + episode)[is_wanted]] = values[is_wanted]
         return found
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         if self._unreceived is not None:
             self._now, self._unreceived = self._unreceived[1], None
 

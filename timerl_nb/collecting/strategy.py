@@ -48,7 +48,7 @@ class Source(Protocol):
         """
         ...
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         """Confirm that the reader has received the last result of `next`."""
         ...
 

@@ -206,7 +206,7 @@ class _Runner(Candidate):
 def _collect(source: Source, weights: Mapping[str, Any]) -> int:
     """Collect one batch and return its number of steps."""
     batch = source.next(weights)
-    source.handed_out()
+    source.confirm_received()
     return batch.count
 
 

@@ -16,7 +16,7 @@ from timerl_nb.compiler.ir.graph_rewriting import RewriteStep, Rewritten
 from timerl_nb.compiler.ir.graph_text import about, op_line
 from timerl_nb.compiler.ir.operations import DataflowAttrs, Op
 from timerl_nb.compiler.ir.recorded_pass_decisions import Ask, Candidate, PassChoice
-from timerl_nb.compiler.language.foreign_names import all_asked, expect_type, missing
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_method_errors, missing
 
 
 class Listing(Inspectable):
@@ -115,7 +115,7 @@ class Diff:
     __repr__ = __str__
 
 
-@all_asked
+@explain_method_errors
 @dataclass(frozen=True)
 class Stage:
     """One step of a compilation.

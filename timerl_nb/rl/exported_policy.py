@@ -27,7 +27,7 @@ from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.operations import reached_from
 from timerl_nb.compiler.ir.shapes import NUMPY, is_float, is_integer
 from timerl_nb.compiler.language.argument_checks import integer
-from timerl_nb.compiler.language.foreign_names import LEARNT, all_asked, missing
+from timerl_nb.compiler.language.foreign_names import LEARNT, explain_method_errors, missing
 from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import until
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, constant, data, like, where
 from timerl_nb.compiler.language.policy.environment_and_action_record import FROZEN, Actor
@@ -73,7 +73,7 @@ class Episodes:
 Graphs = Mapping[How, PolicyGraph | TimeRLError]
 
 
-@all_asked
+@explain_method_errors
 class LearntPolicy:
     """Policy with the weights of a run, usable outside of its program.
 

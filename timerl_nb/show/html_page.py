@@ -25,7 +25,7 @@ from timerl_nb.compiler.symbolic.dimensions import bounds_text
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.show.html_markup import Markup, Part, element, fold, table
 from timerl_nb.show.memory.memory_view import MemoryView
-from timerl_nb.show.memory.store_view import Place, StoresView
+from timerl_nb.show.memory.store_view import BufferRow, StoresView
 from timerl_nb.show.schedule.iteration_space_view import IterationSpaceView
 from timerl_nb.show.schedule.loop_view import Line, LoopView
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
@@ -348,7 +348,7 @@ def stores_section(view: StoresView) -> Part:
     ]
 
 
-def _place(one: Place, is_buffer: bool) -> Iterator[Part]:
+def _place(one: BufferRow, is_buffer: bool) -> Iterator[Part]:
     own = one.tensors[0]
     yield own.name
     yield one.layout

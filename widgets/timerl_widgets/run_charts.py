@@ -11,7 +11,7 @@ from timerl_nb.show.memory.store_view import measured_amounts, stated_amounts
 from timerl_nb.show.systems.run_view import (
     MOST,
     EarlierRun,
-    HeldBytes,
+    LiveBytes,
     Load,
     RunView,
     Turns,
@@ -32,7 +32,7 @@ class RunCharts:
         self._program, self._earlier = program, earlier
         self._line = program.memory.timeline()
         self._load: deque[tuple[float, ...]] = deque(maxlen=MOST)
-        self._held_bytes: HeldBytes | None = None
+        self._held_bytes: LiveBytes | None = None
         self._turns = Turns(program)
 
     def view(self, frame: Frame) -> RunView:
@@ -45,7 +45,7 @@ class RunCharts:
         held = frame.held
         if held is not None and (self._held_bytes is None or len(held.bytes)):
             predicted = self._peaks_per_part(held.first, held.last, len(held.bytes))
-            self._held_bytes = HeldBytes(
+            self._held_bytes = LiveBytes(
                 held.first, held.last, amounts(held.bytes), amounts(predicted)
             )
         return RunView(

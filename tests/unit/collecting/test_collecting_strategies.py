@@ -82,7 +82,7 @@ class Made(Strategy):
         self._clock.now += 1.0 if self.batches == 1 else next(self._seconds)
         return SimpleNamespace(count=100)
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         pass
 
     @property

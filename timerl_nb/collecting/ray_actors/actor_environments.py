@@ -135,7 +135,7 @@ class Group:
         if weights != self._weights[0]:
             self._weights = weights, self._convert(fetch(weights))
         if number != self._number:
-            self._turns.handed_out()  # the driver has received the last batch
+            self._turns.confirm_received()  # the driver has received the last batch
             self._number = number
         batch = self._turns.next(self._weights[1], version)
         return fields_of(batch) | {"speed": self._turns.speed}

@@ -188,7 +188,7 @@ class RayTurns:
             part.whole = self._joined(part)
         return part.whole
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         if self._part is not None and self._part.whole is not None:
             self._number += 1
             self._part = None

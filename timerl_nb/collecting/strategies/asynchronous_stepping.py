@@ -271,7 +271,7 @@ class AsynchronousTurns:
             self.is_lost = False
         return self._unreceived
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         self._unreceived = None
 
     def _begin_again(self) -> None:

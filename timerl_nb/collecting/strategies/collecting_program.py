@@ -171,7 +171,7 @@ class Turns:
         backend.wait(made)
         return batch
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         self._is_begun = False
 
     @property

@@ -192,7 +192,7 @@ class HostTurns:
         """Change the number of steps per batch."""
         self._task, self._steps = replace(self._task, steps=steps), steps
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         """Confirm that the reader has received the last batch."""
         part = self._now[1]
         if part is not None and part.whole is not None:

@@ -25,7 +25,7 @@ from timerl_nb.compiler.memory.budget.kernel_temporaries import (
 from timerl_nb.compiler.memory.budget.swapping import NO_SWAPS, Swap, Swapping, Swaps, time_to_copy
 from timerl_nb.compiler.memory.byte_sizes import Sizes, sizes_of
 from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
-from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
+from timerl_nb.compiler.memory.liveness.value_lifetimes import ValueLiveRanges
 from timerl_nb.compiler.memory.memory_timeline import Span, Timeline, predict
 from timerl_nb.compiler.memory.placement.block_storage import Placed, RowBlock
 from timerl_nb.compiler.memory.placement.donation_records import Donation, Slot
@@ -151,7 +151,7 @@ class MemoryPlan(Inspectable):
         elif self._swapping is not None:
             self._swapping.forget()
 
-    def forget_lives(self) -> None:
+    def forget_live_ranges(self) -> None:
         """Free the live ranges; they are computed again on demand."""
         for name in ("point_by_point", "spans", "stores"):
             vars(self).pop(name, None)
@@ -463,10 +463,12 @@ class MemoryPlan(Inspectable):
         return found
 
     @cached_property
-    def _choice(self) -> Callable[[Lives, Domain, RowBlock | None], StorageChoice]:
+    def _choice(self) -> Callable[[ValueLiveRanges, Domain, RowBlock | None], StorageChoice]:
         """The choice of a store from live ranges, cached because many tensors have equal ones."""
 
-        def choose_for(lives: Lives, domain: Domain, block: RowBlock | None) -> StorageChoice:
+        def choose_for(
+            lives: ValueLiveRanges, domain: Domain, block: RowBlock | None
+        ) -> StorageChoice:
             if block is None:
                 return choose(lives, domain, smallest=self.smallest)
             return rows(lives, domain, block.axis)

@@ -107,7 +107,7 @@ class FolderLocks:
             folder.release()
 
 
-class Keeper:
+class RunSaver:
     """Opens the folders of saved runs of a program.
 
     Args:

@@ -18,7 +18,7 @@ from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
 from timerl_nb.compiler.language.argument_checks import is_whole
 from timerl_nb.execution.results.result_dataframe import (
-    Along,
+    OutputDimensions,
     Rows,
     output_frame,
     seeds_frame,
@@ -102,7 +102,7 @@ class Result(Mapping[str, Array]):
     lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     kept: Sequence[WrittenCheckpoint] = field(default=(), repr=False)
     _acting: Acting | None = field(default=None, repr=False)
-    _along: Along = field(default_factory=Along, repr=False)
+    _along: OutputDimensions = field(default_factory=OutputDimensions, repr=False)
     frozen: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
 
     @classmethod
@@ -113,7 +113,7 @@ class Result(Mapping[str, Array]):
         seconds: float,
         acting: Acting | None = None,
         error: BaseException | None = None,
-        along: Along = Along(),  # noqa: B008 (a frozen value)
+        along: OutputDimensions = OutputDimensions(),  # noqa: B008 (a frozen value)
     ) -> Result:
         """Return the results of a run that has ended, and free its memory.
 
@@ -350,7 +350,7 @@ class Result(Mapping[str, Array]):
                     for path, point, names in about["kept"]
                 ),
                 None,
-                Along(along["outer"], along["bound"], dims, rows),
+                OutputDimensions(along["outer"], along["bound"], dims, rows),
                 groups.get("policy", {}),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -20,7 +20,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError, warn
 from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
 from timerl_nb.execution.control.thread_lifecycle import RunThread
-from timerl_nb.execution.results.result_dataframe import Along
+from timerl_nb.execution.results.result_dataframe import OutputDimensions
 from timerl_nb.execution.results.run_result import Result, RunMemory
 from timerl_nb.replay.distributed.lost_rows import ProcessLoss
 from timerl_nb.replay.distributed.sharded_replay import ShardedReplay
@@ -395,7 +395,7 @@ class TrainingThread(RunThread):
             time.perf_counter() - self._begun,
             self._control.turn - self._first,
             {name: {_OUTER: at} for name, (at, _) in curves.items()},
-            _along=Along(_OUTER, None, dict.fromkeys(curves, (_OUTER,))),
+            _along=OutputDimensions(_OUTER, None, dict.fromkeys(curves, (_OUTER,))),
         )
 
 

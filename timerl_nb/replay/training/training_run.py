@@ -11,7 +11,7 @@ from timerl_nb.base.machine_model import cores
 from timerl_nb.base.stable_identity import identity
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
 from timerl_nb.compiler.language.foreign_names import expect_type
-from timerl_nb.compiler.language.foreign_names import explain_call_errors as as_asked
+from timerl_nb.compiler.language.foreign_names import explain_call_errors as explain_call_errors
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.replay.distributed.lost_rows import ProcessLoss
@@ -107,7 +107,7 @@ class Training(Running):
         return self._training.latencies
 
 
-@as_asked
+@explain_call_errors
 def train(
     algorithm: Algorithm,
     *,

@@ -177,7 +177,7 @@ class Plans:
         plan = _in_blocks(plain) if blocks else plain
         plan = donate(plan) if self._donation else plan
         if fold is not None and plan is not plain:
-            plain.forget_lives()
+            plain.forget_live_ranges()
         return plan
 
     def _base_plan(self, bounds: Point, fold: Fold | None = None) -> MemoryPlan:

@@ -26,7 +26,7 @@ from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.output_assembly import Outputs, Returned, no_lengths
 from timerl_nb.runtime.run_protocol import changed_already, find_cut, run_ended_error
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
-from timerl_nb.runtime.state.resumable_state import Held, RunState
+from timerl_nb.runtime.state.resumable_state import RunState, StoredValues
 from timerl_nb.runtime.state.run_progress import SoFar
 from timerl_nb.runtime.xla.execution.buffer_values import Placed
 from timerl_nb.runtime.xla.execution.host_control_flow import (
@@ -280,7 +280,7 @@ class LoweredRun:
 
     # --- saving and resuming -------------------------------------------------------------------------
 
-    def live_values(self, turn: int) -> dict[Tensor, Held]:
+    def live_values(self, turn: int) -> dict[Tensor, StoredValues]:
         """Return copies of the live values between two iterations, with their points."""
         cut = find_cut(self.lowered.cuts, turn)
         return self._values_in(cut, self.lowered.cuts.live(cut), self._buffer_reader())[0]
@@ -307,11 +307,11 @@ class LoweredRun:
 
     def _values_in(
         self, cut: Cut | None, live: Mapping[Tensor, Array], buffer: Callable[[str], Array]
-    ) -> tuple[dict[Tensor, Held], Mapping[str, Array]]:
+    ) -> tuple[dict[Tensor, StoredValues], Mapping[str, Array]]:
         """Return the values in the given buffers, and each dynamic bound at every point."""
         lowered = self.lowered
         placed, copied = Placed(lowered, cut), self._moving.host_value
-        found: dict[Tensor, Held] = {}
+        found: dict[Tensor, StoredValues] = {}
         lengths = {name: buffer(length_buffer(name)) for name in self._known_lengths}
         for tensor, expected in live.items():
             points = lowered.cuts.existing_points(tensor, expected, lengths)
@@ -358,7 +358,7 @@ class LoweredRun:
 
     def _go_on(self, state: RunState) -> Iterator[int]:
         """Run the parts after a cut."""
-        lowered, held = self.lowered, dict[Tensor, Held]()
+        lowered, held = self.lowered, dict[Tensor, StoredValues]()
         for tensor, (points, values) in state.values.items():
             away = lowered.cuts.swapped_out(state.cut, tensor, points)
             held[tensor] = points[~away], values[~away]
