@@ -27,7 +27,7 @@ export interface BufferAxis {
   size: number;
   first: number;
   ring: boolean;
-  kept: number;
+  prologue: number;
 }
 
 export interface BufferRow {

@@ -48,13 +48,13 @@ class ProgramThread(RunThread):
         self._run, self._watched, self._names = run, watched, outputs
         self._telemetry, self._acting = telemetry, acting
         self._at_end, self._over, self._log = at_end, over, log
-        self._lost: dict[str, str] = {}
+        self._lost_outputs: dict[str, str] = {}
 
     def so_far(self) -> Result:
         error = self.take_error()
         if error is None:
             return self.result()
-        left, turns, lost = self._result, self._control.turn, self._lost
+        left, turns, lost = self._result, self._control.turn, self._lost_outputs
         said = [
             f"{why}: {', '.join(name for name in lost if lost[name] == why)}"
             for why in dict.fromkeys(lost.values())
@@ -101,10 +101,10 @@ class ProgramThread(RunThread):
             if self._log is not None:
                 self._log.fail(error)
             try:
-                values = self._run.so_far(self._progress_so_far, self._names, self._lost)
+                values = self._run.so_far(self._progress_so_far, self._names, self._lost_outputs)
                 self._result = self._make_result(values, start, error)
             except Exception as why:
-                self._lost = {"all": str(why)}
+                self._lost_outputs = {"all": str(why)}
             self._run.release(error)
         finally:
             self._over()

@@ -110,7 +110,7 @@ class TrainingThread(RunThread):
         )
         self._device = device
         self._staged: list[ActedSteps] = []
-        self._lost = [0] * len(groups)
+        self._failures = [0] * len(groups)
         self._seconds = {name: deque[float](maxlen=request.consult) for name in _MEASURED}
         self._steps = 0
         self._begun = time.perf_counter()
@@ -278,21 +278,21 @@ class TrainingThread(RunThread):
                 differ.
         """
         if isinstance(made, ActedSteps):
-            self._lost[made.group] = 0
+            self._failures[made.group] = 0
             return
         self.deaths.append(made)
-        self._lost[made.group] += 1
+        self._failures[made.group] += 1
         if self._request.mode == "exact":
             raise ExecutionError(
                 f"an actor of group {made.group} has failed: {made.error}",
                 hint=f'{self._way_to_resume} mode="free" continues with the other groups.',
             ) from made.error
-        if all(lost >= _MAX_FAILURES for lost in self._lost):
+        if all(lost >= _MAX_FAILURES for lost in self._failures):
             raise ExecutionError(
                 f"all actors have failed, the last in group {made.group}: {made.error}",
                 hint="fix the environment; the error above is its last one.",
             ) from made.error
-        if self._lost[made.group] < _MAX_FAILURES:
+        if self._failures[made.group] < _MAX_FAILURES:
             warn(
                 f"group {made.group} has failed and restarts; its last rollout is lost: {made.error}"
             )

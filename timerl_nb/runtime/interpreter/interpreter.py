@@ -458,7 +458,7 @@ class Run:
     @property
     def written_checkpoints(self) -> Sequence[WrittenCheckpoint]:
         """Checkpoints written so far."""
-        return self._support.kept
+        return self._support.checkpoints
 
     @property
     def began(self) -> float:

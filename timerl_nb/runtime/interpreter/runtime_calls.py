@@ -41,7 +41,7 @@ class RuntimeCalls:
         waits: bool = True,
     ) -> None:
         self.ledger, self._check_nan, self._is_waiting = ledger, check_nan, waits
-        self.kept: list[WrittenCheckpoint] = []
+        self.checkpoints: list[WrittenCheckpoint] = []
         self._pdg, self._engine = pdg, engine
         self.seed = engine.seed_words(seed)
         self.host = host
@@ -71,7 +71,7 @@ class RuntimeCalls:
         begun = perf_counter()
         named = {n: self._engine.to_numpy(x) for n, x in arrays.items()}
         path = write_checkpoint(folder, point, named, self._pdg[op_id].origin)
-        self.kept.append(WrittenCheckpoint(path, dict(point), tuple(named)))
+        self.checkpoints.append(WrittenCheckpoint(path, dict(point), tuple(named)))
         self._report_event(begun)
 
     def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:

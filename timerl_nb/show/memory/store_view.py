@@ -54,21 +54,21 @@ class Amount:
 class BufferAxis:
     """Slots along a dimension: `size` slots from the point `first` on, reused cyclically if `ring`.
 
-    The first `kept` slots of a ring belong to one point each; only later values leave the device.
+    The first `prologue` slots of a ring belong to one point each; only later values leave the device.
     """
 
     dim: str
     size: int
     first: int
     ring: bool
-    kept: int
+    prologue: int
 
     def __str__(self) -> str:
-        if self.ring and not self.kept:
+        if self.ring and not self.prologue:
             return f"ring of {self.size:,} along {self.dim}"
         begin = f" from {self.first}" if self.first else ""
-        behind = f", then a ring of {self.size - self.kept:,}" if self.kept else ""
-        return f"{self.kept or self.size:,} slots along {self.dim}{begin}{behind}"
+        behind = f", then a ring of {self.size - self.prologue:,}" if self.prologue else ""
+        return f"{self.prologue or self.size:,} slots along {self.dim}{begin}{behind}"
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ class _Places:
     def _axes(self, tensor: Tensor, axes: Sequence[Axis]) -> tuple[BufferAxis, ...]:
         domain = self.plan.stores[tensor].domain
         return tuple(
-            BufferAxis(domain[one.coordinate], one.size, one.first, one.ring, one.kept)
+            BufferAxis(domain[one.coordinate], one.size, one.first, one.ring, one.prologue)
             for one in axes
         )
 

@@ -309,7 +309,7 @@ class Swapping:
     def _gap(self, life: Lifetime, ahead: int, ends: Ends) -> Gap:
         key = life.name, ahead
         if key not in self._gaps:
-            gaps = Gaps(self._calendar.times, life.uses, life.kept)
+            gaps = Gaps(self._calendar.times, life.uses, life.returned)
             both = *gaps.between_uses(ahead), *gaps.after_last_use()
             self._gaps[key] = {gap.ends: gap for gap in both}
         return self._gaps[key][ends]

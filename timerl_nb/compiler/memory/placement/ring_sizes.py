@@ -33,7 +33,7 @@ class Axis:
         size: the number of slots.
         first: the coordinate of the first slot.
         ring: whether coordinates beyond the last slot start again at the first one.
-        kept: the number of leading slots of a ring that hold one coordinate each; only the others
+        prologue: the number of leading slots of a ring that hold one coordinate each; only the others
             are reused.
     """
 
@@ -41,20 +41,20 @@ class Axis:
     size: int
     first: int = 0
     ring: bool = True
-    kept: int = 0
+    prologue: int = 0
 
     @property
     def turns(self) -> int:
         """Number of slots that are reused."""
-        return self.size - self.kept
+        return self.size - self.prologue
 
     def place(self, coordinate: Any) -> Any:
         """Return the slot of a coordinate, or of an array of coordinates."""
         at = coordinate - self.first
         if not self.ring:
             return at
-        if self.kept:
-            beyond = at - self.kept
+        if self.prologue:
+            beyond = at - self.prologue
             return at - (beyond >= 0) * (beyond // self.turns * self.turns)
         return 0 if self.size == 1 else at % self.size
 
@@ -63,7 +63,7 @@ class Axis:
         at = coordinate - self.first
         if not self.ring:
             return (at >= 0) & (at < self.size)
-        return at >= 0 if self.kept else True
+        return at >= 0 if self.prologue else True
 
 
 def fit(
@@ -96,8 +96,8 @@ def _partly(ranges: LiveRanges, others: Sequence[Axis], box: Axis, since: int) -
     if not there.any():
         return None
     few = LiveRanges(ranges.coordinates[there], ranges.born[there], ranges.last[there])
-    turns, kept = ring(few, others, box.coordinate), since - box.first
-    found = turns and Axis(box.coordinate, kept + turns.size, box.first, kept=kept)
+    turns, prologue = ring(few, others, box.coordinate), since - box.first
+    found = turns and Axis(box.coordinate, prologue + turns.size, box.first, prologue=prologue)
     return found if found and have_disjoint_slots([*others, found], [ranges]) else None
 
 

@@ -500,7 +500,7 @@ class LoweredRun:
     @property
     def written_checkpoints(self) -> Sequence[WrittenCheckpoint]:
         """Checkpoints written so far."""
-        return self._host.kept
+        return self._host.checkpoints
 
     @property
     def copies(self) -> Sequence[Copy]:

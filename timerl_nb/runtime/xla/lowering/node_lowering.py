@@ -518,9 +518,9 @@ class Lowering:
             if axis.ring:
                 if along is not None:
                     return None
-                if axis.kept:
-                    beyond = maximum(start - axis.kept, 0)
-                    start = minimum(start, axis.kept) + beyond % axis.turns
+                if axis.prologue:
+                    beyond = maximum(start - axis.prologue, 0)
+                    start = minimum(start, axis.prologue) + beyond % axis.turns
                 else:
                     start = start % axis.size
             elif along is not None:
