@@ -17,7 +17,7 @@ from timerl_nb import show
 from timerl_nb.show.recording.recording_view import ScopeView
 from timerl_nb.show.recording.timeline_downsampling import StretchView
 from timerl_nb.show.systems.assignment_view import MappingView
-from timerl_nb.show.systems.collection_strategies import WaysView
+from timerl_nb.show.systems.collection_strategies import StrategiesView
 from timerl_nb.show.systems.stream_view import StreamView
 from timerl_nb.show.view_model import View, parts
 
@@ -45,7 +45,8 @@ def models() -> str:
 def _views() -> Iterator[type]:
     views = {name: getattr(show, name) for name in show.__all__}
     views |= {
-        one.__name__: one for one in (MappingView, ScopeView, StreamView, StretchView, WaysView)
+        one.__name__: one
+        for one in (MappingView, ScopeView, StreamView, StretchView, StrategiesView)
     }  # these import more modules
     for _, kind in sorted(views.items()):
         if isinstance(kind, type) and issubclass(kind, View) and kind is not View:

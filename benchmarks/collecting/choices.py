@@ -92,12 +92,12 @@ class Chosen:
 def chosen(case: Case) -> Chosen:
     """Choose a strategy, then measure all applicable strategies of the same provenance."""
     with closing(case.collector("auto")) as auto:
-        ways = auto.ways
-    by_name = {row.name: row for row in ways}
-    provenance = by_name[ways.chosen].provenance
+        strategies = auto.strategies
+    by_name = {row.name: row for row in strategies}
+    provenance = by_name[strategies.chosen].provenance
     made: dict[str, Any] = {}
     with ExitStack() as stack:
-        for name in (row.name for row in ways if row.provenance == provenance):
+        for name in (row.name for row in strategies if row.provenance == provenance):
             with suppress(OptionError):  # not applicable, as opposed to out of time
                 made[name] = stack.enter_context(closing(case.collector(name)))
         speeds: dict[str, list[float]] = {name: [] for name in made}
@@ -112,7 +112,7 @@ def chosen(case: Case) -> Chosen:
                     took = perf_counter() - began
                     spent[name] += took
                     speeds[name].append(count / took)
-    return Chosen(case, ways.chosen, dict(speeds))
+    return Chosen(case, strategies.chosen, dict(speeds))
 
 
 def table(cases: Sequence[Case] = CASES) -> Iterator[str]:

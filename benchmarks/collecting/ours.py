@@ -9,7 +9,7 @@ import numpy as np
 import timerl_nb as trl
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.implementation import Batch, Implementation
-from timerl_nb.collecting.strategy_list import WAYS
+from timerl_nb.collecting.strategy_list import STRATEGIES
 
 # The package required by each environment, by name.
 ENVIRONMENTS: Final = {
@@ -18,7 +18,7 @@ ENVIRONMENTS: Final = {
     "gymnax.CartPole-v1": "gymnax",
     "envpool.CartPole-v1": "envpool",
 }
-NAMES: Final = [w.name for w in WAYS]
+NAMES: Final = [w.name for w in STRATEGIES]
 
 
 class Collected(Implementation):

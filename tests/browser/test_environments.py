@@ -21,7 +21,7 @@ from tests.browser.conftest import Lab, serving, watching
 from tests.browser.opened import open_and_run, open_notebook, save_and_shut_down, write
 from tests.reinforce import reinforce
 from tests.unit.show.test_mappings import FAST, swept
-from tests.unit.show.test_ways_view import MADE_UP as WAYS
+from tests.unit.show.test_strategies_view import MADE_UP as STRATEGIES
 from tests.workers import settings
 from timerl_nb.base.text_formatting import format_bytes
 
@@ -36,13 +36,13 @@ program = reinforce(5, hidden=(4,)).compile({BOUNDS})
 OTHERS = """
 import timerl_nb as trl
 from tests.unit.show.test_mappings import swept
-from tests.unit.show.test_ways_view import MADE_UP as WAYS
+from tests.unit.show.test_strategies_view import MADE_UP as STRATEGIES
 from tests.unit.streams.test_streams_view import MADE_UP
 from timerl_widgets import IterationSpaceView, LoopView, MemoryTimeline, PdgView, RunMonitor
 
-trl.collecting.Collector.ways_for = lambda self, envs, steps: WAYS
+trl.collecting.Collector.strategies_for = lambda self, envs, steps: STRATEGIES
 with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=4) as collector:
-    ways = collector.explore()
+    strategies = collector.explore()
 monitor = RunMonitor(program)
 monitor.start().result()
 """
@@ -57,7 +57,7 @@ SHOWN = {
     "recording": "program.scope().explore()",
     "streams": "MADE_UP.explore()",
     "mapping": "swept().explore()",
-    "ways": "ways",
+    "strategies": "strategies",
 }
 
 
@@ -102,7 +102,7 @@ def expected(program: trl.Program) -> dict[str, set[str]]:
         "recording": {"recorded time", "transitions", "MainThread"},
         "streams": {"2 add<b>"},
         "mapping": {best.manager, best.learner},
-        "ways": {row.name for row in WAYS} | {WAYS.told},
+        "strategies": {row.name for row in STRATEGIES} | {STRATEGIES.summary},
     }
 
 

@@ -38,7 +38,7 @@ def test_a_click_tells_the_terms_and_a_slider_moves_the_star(
     alone.settle()
     assert widget.at == [1]
     expect(star).to_have_attribute("aria-label", "replay on CPU, learner on CPU: 568 k/s")
-    expect(region.locator(".trl-told")).to_contain_text("learner on CPU: 0.902 ms")
+    expect(region.locator(".trl-summary")).to_contain_text("learner on CPU: 0.902 ms")
     # the selection stays until Escape clears it
     expect(region.locator(".trl-terms caption")).to_have_text("replay on GPU1, learner on CPU")
     page.keyboard.press("Escape")
@@ -73,6 +73,6 @@ def test_an_assignment_is_found_by_its_devices_and_saved(browser: Browser) -> No
     alone.settle()
     assert widget.selected == []
     saved = alone.save("save mapping as SVG")
-    assert all(line in saved for line in (widget.drawn.formula, widget.drawn.told))
+    assert all(line in saved for line in (widget.drawn.formula, widget.drawn.summary))
     assert alone.said == []
     page.close()

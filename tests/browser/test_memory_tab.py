@@ -95,7 +95,7 @@ def test_what_a_run_measures_stands_beside_what_was_planned(browser: Browser) ->
     page = alone.page
     expect(amount(page, "carried", "measured")).to_have_count(0)
     explorer.start().result(60)
-    assert explorer._conductor.latest() is not None
+    assert explorer._run_controller.latest() is not None
     alone.settle()
     text = amount(page, "carried", "measured").inner_text()
     assert size(text) == size(amount(page, "carried", "planned").inner_text())

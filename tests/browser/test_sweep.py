@@ -67,9 +67,9 @@ def test_a_slider_is_followed_and_swept(watched: Watched, lab: Lab) -> None:
 
     # the sweep: all points, those that were measured named; the row of what is shown is marked
     page.get_by_role("button", name="sweep steps").click()
-    expect(page.locator(".trl-told")).to_contain_text("5 predicted", timeout=60_000)
+    expect(page.locator(".trl-summary")).to_contain_text("5 predicted", timeout=60_000)
     told = re.compile(r"measured: 1, 5, 12, Monte Carlo$")
-    expect(page.locator(".trl-told")).to_have_text(told, timeout=90_000)
+    expect(page.locator(".trl-summary")).to_have_text(told, timeout=90_000)
     expect(page.locator(".trl-sweep tbody tr")).to_have_count(5)
     expect(page.locator(".trl-sweep tr[aria-current]")).to_contain_text("Monte Carlo")
     expect(page.locator(".trl-sweep tr.trl-fails")).to_contain_text("seven is not tried")
@@ -83,5 +83,5 @@ def test_a_slider_is_followed_and_swept(watched: Watched, lab: Lab) -> None:
     expect(button).to_have_text("■ stop")
     button.click()
     expect(button).to_have_text("▶ sweep", timeout=30_000)
-    expect(page.locator(".trl-told")).not_to_have_text(told)
+    expect(page.locator(".trl-summary")).not_to_have_text(told)
     assert watched.errors == [] and watched.outside == []

@@ -110,7 +110,7 @@ BEHAVIOURS: Final = {
     ),
     "place-shared": Behaviour(
         "places are said to keep values apart that live at once",
-        "compiler.memory.placement.ring_sizes:apart",
+        "compiler.memory.placement.ring_sizes:have_disjoint_slots",
         _result(lambda apart: True),
     ),
     "dependence-dropped": Behaviour(

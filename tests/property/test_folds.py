@@ -307,8 +307,10 @@ def test_a_ring_of_many_values_is_found_without_trying_all_sizes(
 ) -> None:
     """The search may return a ring slightly longer than the shortest."""
     looked: list[int] = []
-    whole = axes.apart
-    monkeypatch.setattr(axes, "apart", lambda *given: looked.append(0) or whole(*given))
+    whole = axes.have_disjoint_slots
+    monkeypatch.setattr(
+        axes, "have_disjoint_slots", lambda *given: looked.append(0) or whole(*given)
+    )
     monkeypatch.setattr(axes, "_WORK", 1 << 14)
     program = conditional((3, 7)).compile({"I": 4000})
     assert len(looked) < 60

@@ -40,7 +40,7 @@ def check(plan: MemoryPlan, ahead: int) -> int:
     for life in plan.lifetimes.values():
         if not len(clock.points[life.producer]):
             continue
-        gaps = Gaps(calendar.times, life.uses, life.kept)
+        gaps = Gaps(calendar.times, life.uses, life.returned)
         want: dict[Ends, list[Any]] = {}
         for gap in (*gaps.between_uses(ahead), *gaps.after_last_use()):
             made, points = all_pairs(gap.leaves, clock.bounds)

@@ -163,7 +163,7 @@ def assert_memory_is_sound(program: Program, result: Result, events: Sequence[Ev
             assert there > 0 or event.name in summed, f"{key} is read but not there"
         total += event.nbytes
         assert total >= 0
-    assert total == result.memory.kept, "bytes that are neither freed nor kept by an output"
+    assert total == result.memory.retained, "bytes that are neither freed nor kept by an output"
     ends = set(result.lengths)
     # an operation at, say, `t == T - 1` is planned for every length
     chosen = any(ends & op.where.symbols for op in program.fused)

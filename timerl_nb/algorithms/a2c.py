@@ -69,7 +69,7 @@ def a2c(
         (b, _), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
             builder = DNNBuilder(domain=(i,)).from_env(
-                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), mask=mask
+                env, hidden, critic="separate", init=orthogonal, gain=sqrt(2), mask=mask
             )
             dnn = builder.build()
             o = like(env.obs_space, domain=(b, i, t)).named("o")
@@ -87,7 +87,8 @@ def a2c(
             next_advantage = where(done, 0.0, advantage[b, i, min(t + 1, T - 1)])
             advantage[t == T - 1] = td_error
             advantage[t < T - 1] = td_error + gamma * lam * next_advantage
-            value_loss = 0.5 * (v - (advantage + baseline)).square()
+            value_error = v - (advantage + baseline)
+            value_loss = 0.5 * value_error.square()
             step_loss = (
                 critic * value_loss - dnn.log_prob(a) * advantage - entropy * dnn(o).entropy()
             )

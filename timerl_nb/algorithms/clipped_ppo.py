@@ -117,7 +117,7 @@ def clipped_ppo(
         ctx.fix(M, minibatch_size)
         with ctx.region("acting"):
             builder = DNNBuilder(domain=(i, e, j)).from_env(
-                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), mask=mask
+                env, hidden, critic="separate", init=orthogonal, gain=sqrt(2), mask=mask
             )
             dnn = builder.build()
             old = dnn[i, 0, 0]

@@ -160,12 +160,13 @@ def dqn(
             next_value = of_action(next_outputs, next_action)
             prediction = of_action(q(obs), action)
             if categorical is None:
-                target = (reward + discount * next_value).detach()
+                target = (reward + discount * next_value).named("target").detach()
                 td_error = target - prediction
                 size = abs(td_error)
                 sample_loss = where(size < 1.0, 0.5 * td_error.square(), size - 0.5)  # Huber
             else:
-                target = categorical.project(next_value.softmax(-1), reward, discount).detach()
+                target = categorical.project(next_value.softmax(-1), reward, discount)
+                target = target.named("target").detach()
                 cross_entropy = -(target * prediction.log_softmax(-1)).sum(axis=-1)
                 td_error = sample_loss = cross_entropy
             loss = (sample.weight * sample_loss).mean(axis=0).mean(over=b)

@@ -79,7 +79,7 @@ def impala(
         (b, _), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
             builder = DNNBuilder(domain=(i,)).from_env(
-                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), mask=mask
+                env, hidden, critic="separate", init=orthogonal, gain=sqrt(2), mask=mask
             )
             dnn = builder.build()
             behaviour = dnn[max(i - lag, 0)]
@@ -102,7 +102,8 @@ def impala(
             correction[t < T - 1] = clipped_rho * td_error + discounted_c * next_correction
             next_correction = where(value(t) < value(T - 1), next_correction, 0.0)
             advantage = clipped_rho * (td_error + gamma * next_correction)
-            value_loss = 0.5 * (v - (correction + baseline)).square()
+            value_error = v - (correction + baseline)
+            value_loss = 0.5 * value_error.square()
             step_loss = critic * value_loss - log_prob * advantage - entropy * dist.entropy()
             loss = step_loss.mean(over=(b, t))
             loss.backward()

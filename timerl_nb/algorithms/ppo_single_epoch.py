@@ -93,7 +93,8 @@ def ppo(
             mean = step.mean(advantage, over=(b, t))
             std = step.mean((advantage - mean).square(), over=(b, t)).sqrt()
             normalized = (advantage - mean) / (std + 1e-8)
-            value_loss = 0.5 * (v - (advantage + baseline)).square()
+            value_error = v - (advantage + baseline)
+            value_loss = 0.5 * value_error.square()
             step_loss = (
                 critic * value_loss - dnn.log_prob(a) * normalized - entropy * dnn(o).entropy()
             )

@@ -146,39 +146,43 @@ def r2d2(
             else:
                 stored_state = sample.ends(h[b, i, 0])
 
-        def unroll(network: Network, start: Tensor, obs: Tensor, done: Tensor, first: Any) -> Pair:
+        def unroll(
+            network: Network, start: Tensor, obs: Tensor, done: Tensor, first: Any, name: str
+        ) -> Pair:
             """Return the state after each observation, and the initial state of the following sequence.
 
-            The recurrence begins at step `first` from the state `start`.
+            The recurrence begins at step `first` from the state `start`; `name` is a prefix of labels.
             """
-            h = tensor((batch, state_size), domain=(b, i, t))
-            state = network.next_state(h, flatten(obs, env.obs_space))
-            next_h = where(done.unsqueeze(-1), 0.0, state)
+            h = tensor((batch, state_size), domain=(b, i, t)).named(f"{name}_h")
+            state = network.next_state(h, flatten(obs, env.obs_space)).named(f"{name}_state")
+            next_h = where(done.unsqueeze(-1), 0.0, state).named(f"{name}_next_h")
             h[b, i, 0] = start
             h[b, i, t + 1] = where(value(t) < first, start, next_h)
             return state, next_h[b, i, T - 1]
 
-        def states(network: Network) -> Tensor:
+        def states(network: Network, name: str) -> Tensor:
             h = stored_state
             if burn_in:
-                _, h = unroll(network, h, burn_in_obs, burn_in_done, value(T) - burn_in)
-            return unroll(network, h.detach(), obs, done, 0)[0]
+                begin = value(T) - burn_in
+                _, h = unroll(network, h, burn_in_obs, burn_in_done, begin, f"{name}_burn_in")
+            return unroll(network, h.detach(), obs, done, 0, name)[0]
 
         with ctx.region("learning"):
             target_q = Target(q)
             target_network = target_q.network
-            state, target_state = states(q), states(target_network)
+            state, target_state = states(q, "online"), states(target_network, "target")
             flat_final_obs = flatten(final_obs, env.obs_space)
             next_state = q.next_state(state, flat_final_obs)
             next_target_state = target_network.next_state(target_state, flat_final_obs)
             next_action = greedy_action(q(next_state), mask, final_obs)
             next_values = target_network(next_target_state)
             next_value = (next_values * next_action.one_hot(actions)).sum(axis=-1)
-            one_step = (reward + where(terminated, 0.0, gamma * next_value)).detach()
+            one_step = (reward + where(terminated, 0.0, gamma * next_value)).named("one_step")
             is_last = done | (value(t) == value(T) - 1)
-            target = one_step
-            for _ in range(steps - 1):
+            target = one_step = one_step.detach()
+            for k in range(2, steps + 1):
                 target = where(is_last, one_step, reward + gamma * target[b, i, min(t + 1, T - 1)])
+                target = target.named(f"target_{k}_steps")
             td_error = target - (q(state) * action.one_hot(actions)).sum(axis=-1)
             size = abs(td_error)
             huber = where(size < 1.0, 0.5 * td_error.square(), size - 0.5)

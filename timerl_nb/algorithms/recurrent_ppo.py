@@ -111,7 +111,7 @@ def recurrent_ppo(
             inputs = prod(env.obs_space.shape)
             cell = GRUCell(inputs, state_size, domain=(i, e, j), name="cell")
             builder = DNNBuilder(domain=(i, e, j)).from_env(
-                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2), inputs=state_size
+                env, hidden, critic="separate", init=orthogonal, gain=sqrt(2), inputs=state_size
             )
             dnn = builder.build()
             old, old_cell = dnn[i, 0, 0], cell[i, 0, 0]

@@ -128,14 +128,14 @@ def sac(
             next_obs = flatten(next_obs, env.obs_space)
         with ctx.region("learning"):
             log_temperature = parameter((), domain=(t,), init=0.0, name="log_temperature")
-            temperature = log_temperature.exp().detach()
+            temperature = log_temperature.exp().named("temperature").detach()
             target_critics = [Target(critic) for critic in critics]
             next_action, next_log_prob = policy(next_obs).rsample_and_log_prob(domain=(b, t, m))
             next_q1, next_q2 = (
                 q_value(critic.network, next_obs, next_action) for critic in target_critics
             )
             next_value = min(next_q1, next_q2) - temperature * next_log_prob
-            target = (reward + discount * next_value).detach().named("target")
+            target = (reward + discount * next_value).named("target").detach()
             td_errors = [target - q_value(critic, obs, action) for critic in critics]
             loss = (td_errors[0].square() + td_errors[1].square()).mean(over=(b, m))
             loss.backward()

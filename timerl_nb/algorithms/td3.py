@@ -129,7 +129,7 @@ def td3(
                 q_value(critic.network, next_obs, next_action) for critic in target_critics
             )
             next_value = min(next_q1, next_q2)
-            target = (reward + discount * next_value).detach().named("target")
+            target = (reward + discount * next_value).named("target").detach()
             td_errors = [target - q_value(critic, obs, action) for critic in critics]
             loss = (td_errors[0].square() + td_errors[1].square()).mean(axis=0).mean(over=b)
             loss.backward()

@@ -13,7 +13,7 @@ from typing import Any, Final
 from timerl_nb.base.errors import MissingPartError
 
 _FUNCTIONS: Final[Mapping[str, str]] = {
-    "collector.explore": "timerl_widgets:WaysExplorer",
+    "collector.explore": "timerl_widgets:StrategiesExplorer",
     "compose.explore": "timerl_widgets:MappingExplorer",
     "program.collector": "timerl_nb.collecting.policies.training_program_policy:collector",
     "program.evaluate": "timerl_nb.rl:evaluated",
@@ -28,7 +28,7 @@ _FUNCTIONS: Final[Mapping[str, str]] = {
     "streams.explore": "timerl_widgets:StreamView",
     "streams.layout": "timerl_nb.show.graph.graph_layout:layout_svg",
     "streams.view": "timerl_nb.show.systems.stream_view:StreamView.from_reports",
-    "streams.ways": "timerl_nb.streams.strategies:WAYS",
+    "streams.strategies": "timerl_nb.streams.strategies:STRATEGIES",
 }
 
 

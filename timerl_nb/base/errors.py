@@ -367,7 +367,7 @@ class ScheduleError(TimeRLError):
     Raised at `compile` if points depend on each other in a cycle. Remove one of the reads in the message.
 
     Attributes:
-        circle: the points of the cycle, or None.
+        cycle: the points of the cycle, or None.
 
     Example:
         >>> x, y = trl.tensor((), domain=t), trl.tensor((), domain=t)
@@ -380,7 +380,7 @@ class ScheduleError(TimeRLError):
         timerl_nb.base.errors.ScheduleError: ...
     """
 
-    circle: Any = None
+    cycle: Any = None
 
 
 class CeilingError(ScheduleError):

@@ -24,37 +24,37 @@ class Lru(Generic[Key, Value]):
 
     def __init__(self, most: int, weigh: Callable[[Value], int] = lambda _: 1) -> None:
         self._most, self._weigh = most, weigh
-        self._held: OrderedDict[Key, Value] = OrderedDict()
+        self._values: OrderedDict[Key, Value] = OrderedDict()
         self._weight = 0
         self._lock = threading.Lock()  # Not held during `make`, which may use the cache too.
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
         """Return the result for a key; `make` computes a missing one."""
         with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-                return self._held[key]
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
         made = make()
         with self._lock:
-            if key not in self._held:
-                self._held[key] = made
+            if key not in self._values:
+                self._values[key] = made
                 self._weight += self._weigh(made)
-            self._held.move_to_end(key)
-            value = self._held[key]
-            while self._weight > self._most and len(self._held) > 1:
-                _, gone = self._held.popitem(last=False)
+            self._values.move_to_end(key)
+            value = self._values[key]
+            while self._weight > self._most and len(self._values) > 1:
+                _, gone = self._values.popitem(last=False)
                 self._weight -= self._weigh(gone)
         return value
 
     def lookup(self, key: Key) -> Value | None:
         """Return the cached result for a key, or None."""
         with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-            return self._held.get(key)
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._held
+        return key in self._values
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._values)

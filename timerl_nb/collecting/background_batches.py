@@ -69,7 +69,7 @@ class _Worker:
                 request.batch = self.use(
                     lambda source: source.next(request.weights, request.version)
                 )
-                self.use(lambda source: source.handed_out())
+                self.use(lambda source: source.confirm_received())
                 request.speed = self.use(lambda source: source.speed)
             except BaseException as error:
                 self._error = error
@@ -153,7 +153,7 @@ class BackgroundBatches:
                 error.origin = user_origin()  # no frame of the thread belongs to user code
             raise
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         """Confirm that the reader has received the last batch."""
         if self._requests and self._requests[0] is self._last:  # also true only once
             self._requests.popleft()

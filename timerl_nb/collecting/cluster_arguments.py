@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timerl_nb.base.errors import OptionError
-from timerl_nb.collecting.strategy_list import CLUSTER_WAYS
+from timerl_nb.collecting.strategy_list import CLUSTER_STRATEGIES
 from timerl_nb.collecting.strategy_selection import ANY, AUTO
 from timerl_nb.compiler.language.argument_checks import integer
 
@@ -19,7 +19,7 @@ def uses_cluster(how: str, cluster: str | None) -> bool:
             f"cluster={cluster!r} is not supported.",
             hint='pass cluster="ray". The address of a cluster is an argument of ray.init.',
         )
-    names = [way.name for way in CLUSTER_WAYS]
+    names = [strategy.name for strategy in CLUSTER_STRATEGIES]
     if cluster is not None and how not in (AUTO, ANY, *names):
         raise OptionError(
             f'cluster="ray" allows "auto" and "any" to select workers of Ray, but how={how!r}.',

@@ -88,13 +88,13 @@ class Registration:
         rest = str(env).removeprefix("gym.")
         if isinstance(env, str) and (made is None or rest != env):
             made = gymnasium().registry.get(rest, made) if _is_known(rest) else made
-        self._made = made
+        self._factory = made
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Registration) and self._made is other._made
+        return isinstance(other, Registration) and self._factory is other._factory
 
     def __hash__(self) -> int:
-        return id(self._made)
+        return id(self._factory)
 
 
 def resolve_environment(env: Any, policy: Any = None) -> tuple[str, Simulation | None, Any]:

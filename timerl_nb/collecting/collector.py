@@ -19,16 +19,20 @@ from timerl_nb.collecting.cost_model import likely
 from timerl_nb.collecting.episode_batches import by_episodes, check_episodes
 from timerl_nb.collecting.policies.collecting_policy import Actions, check_numbers, own
 from timerl_nb.collecting.policies.policy_conversion import acting_of
-from timerl_nb.collecting.strategy import LOST, Counts, Source, Way
-from timerl_nb.collecting.strategy_list import CLUSTER_WAYS, WAYS
-from timerl_nb.collecting.strategy_report import Ways
+from timerl_nb.collecting.strategy import LOST, Counts, Source, Strategy
+from timerl_nb.collecting.strategy_list import CLUSTER_STRATEGIES, STRATEGIES
+from timerl_nb.collecting.strategy_report import StrategyReport
 from timerl_nb.collecting.strategy_selection import ANY, AUTO, SelectedStrategy, check, choose
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
-from timerl_nb.compiler.language.foreign_names import all_asked, explain_call_errors, missing
+from timerl_nb.compiler.language.foreign_names import (
+    explain_call_errors,
+    explain_method_errors,
+    missing,
+)
 from timerl_nb.compiler.language.policy.policy_graph import How
 
 
-@all_asked
+@explain_method_errors
 class Collector:
     """Open environments under a policy; returned by `trl.collect`.
 
@@ -108,14 +112,14 @@ class Collector:
                     self.load(params)
                 batch = self._unseen or self._next_batch()
                 if self._source is not None:
-                    self._source.handed_out()
+                    self._source.confirm_received()
                 self._unseen = None
                 return batch
         except BaseException as error:
             source = self._source
             if batch is not None and not isinstance(error, Exception):
                 if source is not None:
-                    source.handed_out()
+                    source.confirm_received()
                 self._unseen = batch  # returned by the next call
             elif source is not None and source.is_lost:
                 error.add_note(LOST)
@@ -210,20 +214,25 @@ class Collector:
         with self._lock:
             if self._choice is None:
                 self._choice = choose(
-                    _ways(self._task), self._task, self._how, self._weights, order=likely
+                    _strategies_of(self._task), self._task, self._how, self._weights, order=likely
                 )
             return self._choice
 
     @property
-    def ways(self) -> Ways:
+    def strategies(self) -> StrategyReport:
         """Report of all strategies, with the selected one.
 
         It has speed and counts of each strategy, or the reason why it does not apply. The first
         access selects a strategy if there was no batch yet.
         """
-        return self._strategy_choice.ways
+        return self._strategy_choice.report
 
-    def ways_for(self, envs: int, steps: int) -> Ways:
+    @property
+    def ways(self) -> StrategyReport:
+        """Earlier name of `strategies`."""
+        return self.strategies
+
+    def strategies_for(self, envs: int, steps: int) -> StrategyReport:
         """Return the report of strategies for other batch sizes; this collector does not change.
 
         Args:
@@ -237,7 +246,7 @@ class Collector:
         many = integer("steps", steps, least=1)
         task, is_measured = self._task, self._how in (AUTO, ANY)
         if is_measured and (count, many) == (task.envs, task.steps):
-            return self.ways
+            return self.strategies
         if task.vector is not None and count != task.envs:
             raise OptionError(
                 f"the vector environment has {task.envs:,} environments, not {count:,}.",
@@ -247,7 +256,7 @@ class Collector:
             check_pace(task.ready, count, None)
         task = replace(task, envs=count, steps=many)
         how = self._how if is_measured else AUTO
-        return choose(_ways(task), task, how, self._weights, order=likely).ways
+        return choose(_strategies_of(task), task, how, self._weights, order=likely).report
 
     def with_seed(self, seed: int) -> Collector:
         """Return a collector with new environments, the same policy and the same strategy.
@@ -351,9 +360,9 @@ class Collector:
         return f"Collector({task.name}, {format_count(task.envs, 'environment')}, {size} a batch{state})"
 
 
-def _ways(task: Task) -> Sequence[Way]:
+def _strategies_of(task: Task) -> Sequence[Strategy]:
     """Return the strategies of a task: those of a cluster only on request."""
-    return (*WAYS, *CLUSTER_WAYS) if task.is_clustered else WAYS
+    return (*STRATEGIES, *CLUSTER_STRATEGIES) if task.is_clustered else STRATEGIES
 
 
 def _called_within() -> ExecutionError:
@@ -440,7 +449,7 @@ def collect(
 
             "auto" measures the applicable strategies before the first batch, with separate
             environments, and selects the fastest; this takes some seconds. The result is cached for
-            the machine, environment, policy and sizes, and reported by `Collector.ways`. "auto"
+            the machine, environment, policy and sizes, and reported by `Collector.strategies`. "auto"
             considers only strategies with equal trajectories; "any" considers all. Both consider a
             cluster only with `cluster="ray"`.
         params: initial weights; see `Collector.load`. For a JAX function, any pytree.
@@ -509,7 +518,7 @@ def collect(
     workers = check_workers(workers, how, count, is_clustered=is_clustered)
     more = {"ready": ready, "is_clustered": is_clustered, "workers": workers}
     task = Task(name, sim, vector, acting, count, steps, seed, **more)
-    check((*WAYS, *CLUSTER_WAYS), task, how)
+    check((*STRATEGIES, *CLUSTER_STRATEGIES), task, how)
     if episodes is not None:
         episodes = integer("episodes, the number per batch,", episodes, least=1)
         check_episodes(task, episodes)

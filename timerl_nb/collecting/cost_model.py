@@ -22,7 +22,7 @@ from typing import Any, Final
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.collecting.collection_task import Task
-from timerl_nb.collecting.strategy import Way
+from timerl_nb.collecting.strategy import Strategy
 from timerl_nb.compiler.ir.analysis.cost_terms import moving
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.driver.search.machine_constants import machine_here
@@ -181,10 +181,10 @@ class StepCosts:
         }
 
 
-def likely(task: Task, ways: Sequence[Way]) -> Sequence[Way]:
+def likely(task: Task, strategies: Sequence[Strategy]) -> Sequence[Strategy]:
     """Return strategies in order of predicted speed on this machine; unknown ones come last."""
     if not task.is_ours:
-        return ways
+        return strategies
     loads, here = StepCosts.from_task(task).loads(task.envs, task.steps), device_here()
     seconds = {name: load.seconds(here) for name, load in loads.items()}
-    return sorted(ways, key=lambda way: seconds.get(way.name, inf))
+    return sorted(strategies, key=lambda strategy: seconds.get(strategy.name, inf))

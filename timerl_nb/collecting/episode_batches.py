@@ -147,10 +147,10 @@ class EpisodeBatches:
         self, source: Source, envs: int, episodes: int, *, stores_states: bool = False
     ) -> None:
         self._source, self._envs, self._stores_states = source, envs, stores_states
-        self._wanted = episodes_per_environment(episodes, envs)
+        self._required = episodes_per_environment(episodes, envs)
         self._now = _Progress(np.ones(envs, bool))
         # a batch that was not received, and the progress after it
-        self._made: tuple[Batch, _Progress] | None = None
+        self._unreceived: tuple[Batch, _Progress] | None = None
         self._is_stopped = False
 
     def next(self, weights: Weights, version: int = 0) -> Batch:
@@ -158,9 +158,9 @@ class EpisodeBatches:
 
         After an interrupt, a call with other weights begins new episodes.
         """
-        if self._made is None:
+        if self._unreceived is None:
             now = self._current_progress(weights)
-            while (now.begun < self._wanted).any():
+            while (now.begun < self._required).any():
                 if self._is_stopped:
                     raise ExecutionError(
                         "the collector is closed.", hint="create a new collector: trl.collect(…)."
@@ -168,8 +168,8 @@ class EpisodeBatches:
                 batch = self._source.next(weights, version)
                 self._now = now = now.append(batch, weights)
                 now = self._confirm(now)
-            self._made = self._joined(now.parts, version), _Progress(now.is_first)
-        return self._made[0]
+            self._unreceived = self._joined(now.parts, version), _Progress(now.is_first)
+        return self._unreceived[0]
 
     def _current_progress(self, weights: Weights) -> _Progress:
         """Return the progress after an interrupt, if any."""
@@ -184,16 +184,18 @@ class EpisodeBatches:
         return now
 
     def _confirm(self, now: _Progress) -> _Progress:
-        self._source.handed_out()
+        self._source.confirm_received()
         self._now = replace(now, is_confirmed=True)
         return self._now
 
     def _joined(self, parts: Sequence[_Part], version: int) -> Batch:
         """Return the wanted episodes as columns of a batch."""
-        first = np.cumsum(self._wanted) - self._wanted  # column of each environment's first episode
+        first = (
+            np.cumsum(self._required) - self._required
+        )  # column of each environment's first episode
         episode = np.concatenate([part.episode for part in parts])
         valid = np.concatenate([part.valid for part in parts])
-        env, step = np.nonzero((valid & (episode >= 0) & (episode < self._wanted)).T)
+        env, step = np.nonzero((valid & (episode >= 0) & (episode < self._required)).T)
         column = first[env] + episode[step, env]  # in ascending order, as are the steps of each
         lengths = np.bincount(column)
         row = np.arange(len(column)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -243,19 +245,19 @@ class EpisodeBatches:
         self, parts: Sequence[_Part], first: Array, name: str, like: Array
     ) -> Array:
         """Return a field of `Final` for all episodes, [episodes, …]; `like` has its type."""
-        found = memory((self._wanted.sum(), *like.shape[1:]), like.dtype)
+        found = memory((self._required.sum(), *like.shape[1:]), like.dtype)
         for part in parts:
             final = part.batch.final
             step, env = np.asarray(final.step), np.asarray(final.env)
             episode = part.episode[step, env]
-            is_wanted = (episode >= 0) & (episode < self._wanted[env])
+            is_wanted = (episode >= 0) & (episode < self._required[env])
             values = np.asarray(getattr(final, name))
             found[(first[env] + episode)[is_wanted]] = values[is_wanted]
         return found
 
-    def handed_out(self) -> None:
-        if self._made is not None:
-            self._now, self._made = self._made[1], None
+    def confirm_received(self) -> None:
+        if self._unreceived is not None:
+            self._now, self._unreceived = self._unreceived[1], None
 
     @property
     def is_lost(self) -> bool:

@@ -11,7 +11,7 @@ from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.collection_task import Task
 
 Weights = Mapping[str, Any]  # by name
-APART: Final = 0xD1342543DE82EF95  # offset between seeds of environments after each interrupt
+SEED_OFFSET: Final = 0xD1342543DE82EF95  # offset between seeds of environments after each interrupt
 
 LOST: Final = (
     "the interrupt came during a step of the environments: with the next batch all of them begin "
@@ -48,7 +48,7 @@ class Source(Protocol):
         """
         ...
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         """Confirm that the reader has received the last result of `next`."""
         ...
 
@@ -74,7 +74,7 @@ class Source(Protocol):
 Prepared = Callable[[int], Source]
 
 
-class Way(ABC):
+class Strategy(ABC):
     """A collection strategy.
 
     Attributes:
@@ -82,7 +82,7 @@ class Way(ABC):
         provenance: implementation of environments and random numbers. Strategies of equal
             provenance return the same trajectories.
         what: short description.
-        wanted: required speed-up over another strategy for automatic selection.
+        required_speedup: required speed-up over another strategy for automatic selection.
         compiles: whether a batch is a compiled program for a fixed number of steps.
         is_asynchronous: whether environments can step asynchronously; see `Task.ready`.
     """
@@ -90,7 +90,7 @@ class Way(ABC):
     name: ClassVar[str]
     provenance: ClassVar[str]
     what: ClassVar[str]
-    wanted: ClassVar[float] = 1.0
+    required_speedup: ClassVar[float] = 1.0
     compiles: ClassVar[bool] = True
     is_asynchronous: ClassVar[bool] = False
 

@@ -12,9 +12,9 @@ from timerl_nb.collecting.strategies.shared_memory_processes import Processes
 from timerl_nb.collecting.strategies.single_gpu_kernel import OneKernel
 from timerl_nb.collecting.strategies.step_by_step import StepByStep
 from timerl_nb.collecting.strategies.xla_scan import Scan
-from timerl_nb.collecting.strategy import Way
+from timerl_nb.collecting.strategy import Strategy
 
-WAYS: tuple[Way, ...] = (
+STRATEGIES: tuple[Strategy, ...] = (
     Scan(),
     Blocks(),
     OneKernel(),
@@ -25,4 +25,4 @@ WAYS: tuple[Way, ...] = (
     Processes(),
     Threads(),
 )
-CLUSTER_WAYS: tuple[Way, ...] = (RayWorkers(), RayThreads())  # on request only
+CLUSTER_STRATEGIES: tuple[Strategy, ...] = (RayWorkers(), RayThreads())  # on request only

@@ -1,4 +1,4 @@
-"""Report of all collection strategies: speed, counts and the selected one (`Collector.ways`)."""
+"""Report of all collection strategies: speed, counts and the selected one (`Collector.strategies`)."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class StrategyRow:
         return self.name, speed, *("" if n is None else f"{n:,}" for n in counts)
 
 
-_HEAD = ("way", "steps a second", "calls", "launches", "copies")
+_HEAD = ("strategy", "steps a second", "calls", "launches", "copies")
 
 
 @dataclass(frozen=True, repr=False)
-class Ways:
+class StrategyReport:
     """Report of all strategies for a task; `str` returns a table.
 
     Attributes:
@@ -91,7 +91,7 @@ class Ways:
         return iter(self.rows)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The selection as a sentence."""
         earlier = " (measured in an earlier process)" if self.remembered else ""
         return f"{self.chosen}: {self.why}{earlier}."
@@ -103,7 +103,7 @@ class Ways:
         for row, line in zip(self, table, strict=True):
             text = line if row.why_not is None else f"{row.name:<{width}}  {row.why_not}"
             lines.append(f"{'*' if row.name == self.chosen else ' '} {text}")
-        return "\n".join([*lines, self.told])
+        return "\n".join([*lines, self.summary])
 
     __repr__ = __str__
 
@@ -118,4 +118,4 @@ class Ways:
 
         head = "".join(f"<th>{name}</th>" for name in _HEAD)
         body = "".join(map(line, self))
-        return f"<table><tr>{head}</tr>{body}</table><p>{escape(self.told)}</p>"
+        return f"<table><tr>{head}</tr>{body}</table><p>{escape(self.summary)}</p>"

@@ -14,8 +14,8 @@ from timerl_nb.base.errors import OptionError, TimeRLError, one_of
 from timerl_nb.base.interleaved_timing import Candidate, Limits, measure_in_rounds, time_call
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.measurement_cache_key import cost_key
-from timerl_nb.collecting.strategy import Counts, Prepared, Source, Way
-from timerl_nb.collecting.strategy_report import Speed, StrategyRow, Ways
+from timerl_nb.collecting.strategy import Counts, Prepared, Source, Strategy
+from timerl_nb.collecting.strategy_report import Speed, StrategyReport, StrategyRow
 from timerl_nb.runtime.state.disk_cache import CacheEntry, disk_cache, key_of
 
 AUTO: Final = "auto"
@@ -28,12 +28,14 @@ _ALL: Final = 10.0  # seconds in total; later strategies are not compiled
 _BRIEF: Final = 0.2  # seconds of a shortened batch
 _FEW: Final = 3  # minimum number of batches for a spread
 _LOST: Final = 3  # a strategy this many times slower than the fastest is dropped
-_APART: Final = 0x9E3779B97F4A7C15  # offset between the seeds of measurements and of trajectories
+_SEED_OFFSET: Final = (
+    0x9E3779B97F4A7C15  # offset between the seeds of measurements and of trajectories
+)
 # libraries with an influence on speed
 _LIBRARIES: Final = ("gymnasium", "envpool", "torch", "gymnax", "brax", "ray")
 
 # Order of trial of the applicable strategies for a task.
-Order = Callable[[Task, Sequence[Way]], Sequence[Way]]
+Order = Callable[[Task, Sequence[Strategy]], Sequence[Strategy]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class SelectedStrategy:
     """
 
     prepared: Prepared
-    _told: Callable[[], Ways]
+    _make_report: Callable[[], StrategyReport]
     expected: Speed | None = None
     again: Callable[[], SelectedStrategy] | None = None
 
@@ -57,30 +59,30 @@ class SelectedStrategy:
         return known is None or known.least / _LOST <= speed <= known.greatest * _LOST
 
     @cached_property
-    def ways(self) -> Ways:
+    def report(self) -> StrategyReport:
         """Report of all strategies, with the reason for the selection."""
-        return self._told()
+        return self._make_report()
 
 
-def check(ways: Sequence[Way], task: Task, how: str) -> None:
+def check(strategies: Sequence[Strategy], task: Task, how: str) -> None:
     """Check that a strategy can be selected.
 
     Raises:
         OptionError: the strategy does not exist or does not apply, or none applies.
     """
-    names = [way.name for way in ways]
+    names = [strategy.name for strategy in strategies]
     if how not in (AUTO, ANY, *names):
         raise OptionError(
             f"the strategy how={how!r} does not exist.",
             hint=one_of(str(how), [AUTO, ANY, *names]),
         )
     why_not: list[str] = []
-    for way in ways:
-        if how in (AUTO, ANY, way.name):
-            why = way.why_not_at_pace(task)
+    for strategy in strategies:
+        if how in (AUTO, ANY, strategy.name):
+            why = strategy.why_not_at_pace(task)
             if why is None:
                 return
-            why_not.append(f"{way.name}: {why}")
+            why_not.append(f"{strategy.name}: {why}")
     if how in names:
         raise OptionError(
             f"{how!r} does not apply: {why_not[0].removeprefix(f'{how}: ')}.",
@@ -94,19 +96,19 @@ def check(ways: Sequence[Way], task: Task, how: str) -> None:
 
 
 def choose(
-    ways: Sequence[Way],
+    strategies: Sequence[Strategy],
     task: Task,
     how: str,
     weights: Mapping[str, Any],
     *,
-    order: Order = lambda _, ways: ways,
+    order: Order = lambda _, strategies: strategies,
     clock: Callable[[], float] = perf_counter,
     anew: bool = False,
 ) -> SelectedStrategy:
     """Select the requested strategy, or measure the applicable ones and select the fastest.
 
     Args:
-        ways: all strategies.
+        strategies: all strategies.
         task: the task.
         how: valid name of a strategy, "auto" or "any"; see `check`.
         weights: weights of the policy during the measurement.
@@ -114,51 +116,55 @@ def choose(
         clock: clock in seconds.
         anew: True to ignore the cache.
     """
-    by_name = {way.name: way for way in ways}
+    by_name = {strategy.name: strategy for strategy in strategies}
     if how in by_name:
-        told = partial(_report_unmeasured, ways, task, how, "requested by how")
-        return SelectedStrategy(by_name[how].prepared(task), told)
+        report = partial(_report_unmeasured, strategies, task, how, "requested by how")
+        return SelectedStrategy(by_name[how].prepared(task), report)
     disk = disk_cache() if task.vector is None else None
     entry = CacheEntry(
         disk, lambda: key_of("collecting", *cost_key(task), how, [*by_name], _versions())
     )
-    found = None if anew else _read_ways(entry)
+    found = None if anew else _read_report(entry)
     if found is not None:
         speed = found[found.chosen].speed
-        again = partial(choose, ways, task, how, weights, order=order, clock=clock, anew=True)
+        again = partial(choose, strategies, task, how, weights, order=order, clock=clock, anew=True)
         return SelectedStrategy(by_name[found.chosen].prepared(task), lambda: found, speed, again)
-    rows = _rows(ways, task)
-    able = [way for way in ways if rows[way.name].why_not is None]
+    rows = _rows(strategies, task)
+    able = [strategy for strategy in strategies if rows[strategy.name].why_not is None]
     if how == AUTO:
         one = able[0].provenance
-        for way in able:
-            if way.provenance != one:
-                text = f'it has another provenance ({way.provenance}); how="any" allows it'
-                rows[way.name] = replace(rows[way.name], why_not=text)
-        able = [way for way in able if way.provenance == one]
+        for strategy in able:
+            if strategy.provenance != one:
+                text = f'it has another provenance ({strategy.provenance}); how="any" allows it'
+                rows[strategy.name] = replace(rows[strategy.name], why_not=text)
+        able = [strategy for strategy in able if strategy.provenance == one]
     if len(able) == 1 or task.vector is not None:
         why = "not measured, because a measurement would step the given environments"
         why = "no other strategy applies" if len(able) == 1 else why
-        alone = Ways(tuple(rows.values()), able[0].name, why)
+        alone = StrategyReport(tuple(rows.values()), able[0].name, why)
         return SelectedStrategy(able[0].prepared(task), lambda: alone)
     race = _Race(task, weights, clock)
     race.run(order(task, able))
-    rows |= {way.name: race.row(rows[way.name]) for way in able}
+    rows |= {strategy.name: race.row(rows[strategy.name]) for strategy in able}
     chosen, why = race.winner
-    measured = Ways(tuple(rows.values()), chosen, why)
+    measured = StrategyReport(tuple(rows.values()), chosen, why)
     entry.write(asdict(replace(measured, remembered=True)))
     return SelectedStrategy(race.runners[chosen].prepared, lambda: measured)
 
 
-def _rows(ways: Sequence[Way], task: Task) -> dict[str, StrategyRow]:
+def _rows(strategies: Sequence[Strategy], task: Task) -> dict[str, StrategyRow]:
     return {
-        way.name: StrategyRow(way.name, way.provenance, why_not=way.why_not_at_pace(task))
-        for way in ways
+        strategy.name: StrategyRow(
+            strategy.name, strategy.provenance, why_not=strategy.why_not_at_pace(task)
+        )
+        for strategy in strategies
     }
 
 
-def _report_unmeasured(ways: Sequence[Way], task: Task, chosen: str, why: str) -> Ways:
-    return Ways(tuple(_rows(ways, task).values()), chosen, why)
+def _report_unmeasured(
+    strategies: Sequence[Strategy], task: Task, chosen: str, why: str
+) -> StrategyReport:
+    return StrategyReport(tuple(_rows(strategies, task).values()), chosen, why)
 
 
 @dataclass(kw_only=True)
@@ -168,7 +174,7 @@ class _Runner(Candidate):
     prepared: Prepared
     source: Source
     counts: Counts
-    wanted: float  # required speed-up over another strategy
+    required_speedup: float  # required speed-up over another strategy
 
     def shorten(
         self, steps: int, weights: Mapping[str, Any], clock: Callable[[], float], first: float
@@ -200,7 +206,7 @@ class _Runner(Candidate):
 def _collect(source: Source, weights: Mapping[str, Any]) -> int:
     """Collect one batch and return its number of steps."""
     batch = source.next(weights)
-    source.handed_out()
+    source.confirm_received()
     return batch.count
 
 
@@ -215,7 +221,7 @@ class _Race:
         self.runners: dict[str, _Runner] = {}
         self._why_not: dict[str, str] = {}
 
-    def run(self, ways: Sequence[Way]) -> None:
+    def run(self, strategies: Sequence[Strategy]) -> None:
         """Run the strategies until one leads clearly or the time is over.
 
         Raises:
@@ -225,31 +231,31 @@ class _Race:
         # the time of opening environments counts, compilation does not
         began, starting = self._clock(), 0.0
         with ExitStack() as stack:
-            for way in ways:
+            for strategy in strategies:
                 if self.runners and self._clock() - began > self._limits.all:
-                    self._why_not[way.name] = (
+                    self._why_not[strategy.name] = (
                         f"not measured: the time limit of {self._limits.all:.0f} s was reached"
                     )
                     continue
                 begun = self._clock()
                 try:
-                    self._begin(way, stack)
+                    self._begin(strategy, stack)
                 except Exception as error:
                     first = first or error
                     what = error.what if isinstance(error, TimeRLError) else repr(error)
-                    self._why_not[way.name] = f"it failed: {what}"
-                starting += 0.0 if way.compiles else self._clock() - begun
+                    self._why_not[strategy.name] = f"it failed: {what}"
+                starting += 0.0 if strategy.compiles else self._clock() - begun
             if first is not None and not self.runners:
                 raise first
             measure_in_rounds(
                 [*self.runners.values()], self._limits, self._clock() - starting, self._clock
             )
 
-    def _begin(self, way: Way, stack: ExitStack) -> None:
+    def _begin(self, strategy: Strategy, stack: ExitStack) -> None:
         task = self._task
-        prepared = way.prepared(task)
-        begin = prepared if way.compiles else way.prepared(replace(task, steps=1))
-        source = stack.enter_context(closing(begin(task.seed ^ _APART)))
+        prepared = strategy.prepared(task)
+        begin = prepared if strategy.compiles else strategy.prepared(replace(task, steps=1))
+        source = stack.enter_context(closing(begin(task.seed ^ _SEED_OFFSET)))
         run = partial(_collect, source, self._weights)
         first = time_call(run, self._clock)  # includes compilation or reset
         runner = _Runner(
@@ -258,24 +264,24 @@ class _Race:
             prepared=prepared,
             source=source,
             counts=source.counts,
-            wanted=way.wanted,
+            required_speedup=strategy.required_speedup,
         )
-        if not way.compiles:
+        if not strategy.compiles:
             runner.shorten(task.steps, self._weights, self._clock, first)
-        self.runners[way.name] = runner
+        self.runners[strategy.name] = runner
 
     @property
     def winner(self) -> tuple[str, str]:
         """Name of the fastest strategy, and the reason."""
         speeds = {name: runner.speed.median for name, runner in self.runners.items()}
-        name = max(speeds, key=lambda name: speeds[name] / self.runners[name].wanted)
+        name = max(speeds, key=lambda name: speeds[name] / self.runners[name].required_speedup)
         if len(speeds) == 1:
             return name, "no other strategy was measured"
         second = max(speeds.keys() - {name}, key=lambda name: speeds[name])
         first, other = self.runners[name], self.runners[second]
         ratio = speeds[name] / speeds[second]
         if ratio < 1:
-            few = f"but has to be {other.wanted:.1f} times as fast"
+            few = f"but has to be {other.required_speedup:.1f} times as fast"
             return name, f"{second} is {1 / ratio:.2f} times as fast, {few}"
         times = f"{ratio:,.1f} times as fast as {second}"
         if first.is_clearly_faster(other):
@@ -290,13 +296,15 @@ class _Race:
         return replace(before, speed=runner.speed, **asdict(runner.counts))
 
 
-def _read_ways(entry: CacheEntry) -> Ways | None:
+def _read_report(entry: CacheEntry) -> StrategyReport | None:
     """Return the cached report of an earlier process, if any."""
     whole = entry.load()
     if whole is None:
         return None
     rows = (StrategyRow(**row) for row in whole.pop("rows"))
-    return Ways(tuple(replace(r, speed=r.speed and Speed(*r.speed)) for r in rows), **whole)
+    return StrategyReport(
+        tuple(replace(r, speed=r.speed and Speed(*r.speed)) for r in rows), **whole
+    )
 
 
 def _versions() -> Mapping[str, str]:

@@ -29,7 +29,7 @@ class IterationWork:
         layers: inputs and outputs of each layer of the network.
         batch, inserted: rows per iteration.
         learning: launches, computation and memory traffic of a learner's step in XLA.
-        held: live bytes during the step.
+        live_bytes: live bytes during the step.
     """
 
     capacity: int
@@ -38,7 +38,7 @@ class IterationWork:
     batch: int
     inserted: int
     learning: Work
-    held: int
+    live_bytes: int
 
 
 def device_from_sheet(name: str, asked: IterationWork) -> tuple[Device, Link]:
@@ -110,8 +110,8 @@ def gpu_device(gpu: cost_model.Device, asked: IterationWork) -> Device:
 
         Launches are multiplied by the number of parts, and each part reads the live bytes again.
         """
-        moved = float(of.nbytes + (streams - 1) * asked.held)
-        work = float(of.products), float(of.elements), [(moved, asked.held)]
+        moved = float(of.nbytes + (streams - 1) * asked.live_bytes)
+        work = float(of.products), float(of.elements), [(moved, asked.live_bytes)]
         return cost_model.Load(1, streams * of.launches, *work).seconds(gpu)
 
     _, seconds = streams_of(asked.batch, learning)

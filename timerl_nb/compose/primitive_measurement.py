@@ -265,11 +265,11 @@ def _workload_of(
     learning = work(graph.hlo_of(step, state, rows, weight))
     leaves = graph.leaves(algorithm.acting(state)).values()
     layers = [(x.shape[0], x.shape[1]) for x in leaves if len(np.shape(x)) == 2]
-    held = sum(x.nbytes for x in graph.leaves(state).values()) + sum(
+    live_bytes = sum(x.nbytes for x in graph.leaves(state).values()) + sum(
         x.nbytes for x in rows.values()
     )
     fanout = buffer.tree.fanout
-    return IterationWork(buffer.capacity, fanout, layers, batch, inserted, learning, held)
+    return IterationWork(buffer.capacity, fanout, layers, batch, inserted, learning, live_bytes)
 
 
 def _copy(array: Array, place: Any) -> None:

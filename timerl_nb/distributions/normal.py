@@ -79,10 +79,10 @@ class Normal(_Reparametrised):
         return self.mean
 
     def _kl(self, other: Normal) -> RecurrentTensor:
-        apart = _in_deviations(self.mean - other.mean, other.log_std)
+        distance = _in_deviations(self.mean - other.mean, other.log_std)
         wider = self.log_std - other.log_std
         grown = (wider * 2.0).expm1()  # infinite if `wider` is; avoids inf - inf
-        return ((grown + apart.square()) * 0.5 - where(wider == inf, 0.0, wider)).sum()
+        return ((grown + distance.square()) * 0.5 - where(wider == inf, 0.0, wider)).sum()
 
 
 class TanhNormal(_Reparametrised):

@@ -13,7 +13,12 @@ from timerl_nb.base.display_registry import list_public
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.options import Options
 from timerl_nb.base.runtime_events import Recorder
-from timerl_nb.compiler.language.foreign_names import PROGRAM, all_asked, expect_type, missing
+from timerl_nb.compiler.language.foreign_names import (
+    PROGRAM,
+    expect_type,
+    explain_method_errors,
+    missing,
+)
 from timerl_nb.compiler.passes.pass_pipeline import Pipeline
 from timerl_nb.compiler.symbolic.dimensions import bounds_text
 from timerl_nb.driver.compilation import Compilation
@@ -51,7 +56,7 @@ from timerl_nb.runtime.run_protocol import RunProtocol
     "pipeline resume schedule scope seeds stages start step stores tuning turns warnings "
     "with_bounds with_options"
 )
-@all_asked
+@explain_method_errors
 class Program(StageArtifacts):
     """A compiled program, made by `ctx.compile`.
 

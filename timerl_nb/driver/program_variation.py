@@ -12,6 +12,7 @@ from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.inputs.actual_bounds import (
     bound_value,
     check_mapping,
+    check_not_fixed,
     fixed_bounds,
 )
 from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import Until, until
@@ -86,11 +87,7 @@ def _change_bounds(
                 f"{key} is not a bound of this program.",
                 hint=f"the bounds are {', '.join(changed)}.",
             )
-        if name in owner.fixed:
-            raise BoundsError(
-                f"the bound {name} is fixed by the program.",
-                hint=f"leave {name} out of the bounds, or remove ctx.fix({name}, …).",
-            )
+        check_not_fixed(name, owner.fixed)
         _check_kind(owner, name, before[name], value)
         changed[name] = bound_value(name, value)
     return fixed_bounds(owner, changed)

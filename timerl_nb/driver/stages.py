@@ -16,7 +16,7 @@ from timerl_nb.compiler.ir.graph_rewriting import RewriteStep, Rewritten
 from timerl_nb.compiler.ir.graph_text import about, op_line
 from timerl_nb.compiler.ir.operations import DataflowAttrs, Op
 from timerl_nb.compiler.ir.recorded_pass_decisions import Ask, Candidate, PassChoice
-from timerl_nb.compiler.language.foreign_names import all_asked, expect_type, missing
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_method_errors, missing
 
 
 class Listing(Inspectable):
@@ -115,7 +115,7 @@ class Diff:
     __repr__ = __str__
 
 
-@all_asked
+@explain_method_errors
 @dataclass(frozen=True)
 class Stage:
     """One step of a compilation.
@@ -128,7 +128,7 @@ class Stage:
         rewritten: for passes, the named steps, the map of ids and the refusals.
         previous: the graph before it.
         known: whether a trial had computed the result before, without additional time.
-        apart: choices of a search for passes without a stage.
+        search_choices: choices of a search for passes without a stage.
     """
 
     name: str
@@ -138,7 +138,7 @@ class Stage:
     rewritten: Rewritten | None = None
     previous: Pdg | None = None
     known: bool = False
-    apart: tuple[PassChoice, ...] = ()
+    search_choices: tuple[PassChoice, ...] = ()
 
     @property
     def cost(self) -> str:
@@ -191,7 +191,7 @@ class Stage:
     @property
     def choices(self) -> tuple[PassChoice, ...]:
         """Decisions of the pass, each with the cost of every candidate and the reason for the choice."""
-        return (*(self.rewritten.choices if self.rewritten else ()), *self.apart)
+        return (*(self.rewritten.choices if self.rewritten else ()), *self.search_choices)
 
     def why(self, op_id: int | None = None) -> str | None:
         """Return the reason why the stage left an operation unchanged, or None.

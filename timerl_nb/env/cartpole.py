@@ -50,5 +50,7 @@ class CartPole(Environment):
             angle + TICK * spin,
             spin + TICK * twist,
         ]
+        for name, component in zip(("x", "velocity", "angle", "spin"), after, strict=True):
+            state.ctx.label_by_default(f"next_{name}", component)
         ended = (abs(after[0]) > X_LIMIT) | (abs(after[2]) > ANGLE_LIMIT)
         return stack(after, -1), ones(()), ended

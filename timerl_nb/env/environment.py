@@ -96,7 +96,9 @@ class Step:
     @property
     def done(self) -> Tensor:
         """Whether the episode has ended, by termination or truncation."""
-        return self.terminated | self.truncated
+        done = self.terminated | self.truncated
+        done.ctx.label_by_default("step.done", done)
+        return done
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter((self.obs, self.reward, self.done))
@@ -312,6 +314,8 @@ class Simulation(ABC):
             )
         self._stepped, self.axes = user_origin(), (domain[:-1] or domain, time[-1:])
         step, raw = self.record_step(action, time, first), self.raw
+        for name in ("reward", "terminated", "truncated", "alive", "final_obs"):
+            action.ctx.label_by_default(f"step.{name}", getattr(step, name))
         action.ctx.played.append(
             Played(
                 raw.obs_space,

@@ -24,6 +24,7 @@ def episode_returns(step: Step, over: Any, along: Any) -> tuple[RecurrentTensor,
     times: tuple[Index, ...] = along if isinstance(along, tuple) else (along,)
     total = tensor((), domain=(over, *times)).named("total")
     sofar = total + step.reward
+    total.ctx.label_by_default("episode_return", sofar)
     left = where(step.done, 0.0, sofar)
     total[over, *(0 for _ in times)] = 0.0
     for k, now in enumerate(times):

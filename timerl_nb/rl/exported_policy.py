@@ -27,7 +27,7 @@ from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.operations import reached_from
 from timerl_nb.compiler.ir.shapes import NUMPY, is_float, is_integer
 from timerl_nb.compiler.language.argument_checks import integer
-from timerl_nb.compiler.language.foreign_names import LEARNT, all_asked, missing
+from timerl_nb.compiler.language.foreign_names import LEARNT, explain_method_errors, missing
 from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import until
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, constant, data, like, where
 from timerl_nb.compiler.language.policy.environment_and_action_record import FROZEN, Actor
@@ -73,7 +73,7 @@ class Episodes:
 Graphs = Mapping[How, PolicyGraph | TimeRLError]
 
 
-@all_asked
+@explain_method_errors
 class LearntPolicy:
     """Policy with the weights of a run, usable outside of its program.
 
@@ -504,7 +504,7 @@ def learnt(
     bounds: Mapping[str, int],
     parameters: Mapping[str, Array],
     frozen: Mapping[str, Array],
-    kept: Sequence[WrittenCheckpoint],
+    checkpoints: Sequence[WrittenCheckpoint],
     step: int | Mapping[str, int] | None,
 ) -> LearntPolicy:
     """Return the policy of a run; see `Result.policy`."""
@@ -523,7 +523,9 @@ def learnt(
                 hint="use a checkpoint: result.policy(step=…).",
             )
     else:
-        chosen = _select_checkpoint([one for one in kept if set(named) <= set(one.names)], step)
+        chosen = _select_checkpoint(
+            [one for one in checkpoints if set(named) <= set(one.names)], step
+        )
         values, name = load(chosen.path), f"at {point_text(chosen.point)}"
     several = [n for n, shape in named.items() if values[n].shape != shape]
     if several:
@@ -557,22 +559,22 @@ def indices(
     return {n: np.array(known[n], np.int32) for one in graphs for n in one.indices}
 
 
-def _select_checkpoint(kept: Sequence[WrittenCheckpoint], step: Any) -> WrittenCheckpoint:
+def _select_checkpoint(checkpoints: Sequence[WrittenCheckpoint], step: Any) -> WrittenCheckpoint:
     """Return the checkpoint of a step: the last one at that point of the first dimension."""
     if isinstance(step, Mapping):
-        found = [one for one in kept if dict(one.point) == dict(step)]
+        found = [one for one in checkpoints if dict(one.point) == dict(step)]
     else:
         number = integer("the step", step, hint="give an iteration, or a point: {'i': 9}.")
-        found = [one for one in kept if next(iter(one.point.values()), None) == number]
+        found = [one for one in checkpoints if next(iter(one.point.values()), None) == number]
     if found:
         return max(found, key=lambda one: tuple(one.point.values()))
-    if not kept:
+    if not checkpoints:
         raise OptionError(
             f"there is no step {step!r}: the run has no checkpoint of the policy's weights.",
             hint="write dnn[(i + 1) % 10 == 0].checkpoint(folder) to save one every ten iterations; "
             "result.policy() returns the last policy.",
         )
-    steps = sorted({next(iter(one.point.values()), 0) for one in kept})
+    steps = sorted({next(iter(one.point.values()), 0) for one in checkpoints})
     shown = [str(n) for n in steps]
     shown = shown if len(shown) < 13 else [*shown[:6], "…", *shown[-3:], f"({len(steps)} in all)"]
     raise OptionError(

@@ -20,7 +20,7 @@ from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.nn.layers import MLP, Linear, ScaledInit, scaled_normal
 from timerl_nb.nn.module import Module
 
-Critic = bool | Literal["apart"]
+Critic = bool | Literal["separate"]
 Actions = Categorical | MultiCategorical | Normal
 Mask = Callable[[RecurrentTensor], RecurrentTensor]  # the allowed actions of an observation
 
@@ -99,11 +99,11 @@ class Policy(Module):
         self.critic = Linear(sizes[-1], 1, name=f"{name}critic", **how) if design.critic else None
         self.critic_trunk = (
             MLP(sizes, gain=design.gain, name=f"{name}critic.trunk", **how)
-            if design.critic == "apart" and design.hidden
+            if design.critic == "separate" and design.hidden
             else None
         )
-        self._apart, self._mask = design.critic == "apart", design.mask
-        self._made: dict[int, tuple[RecurrentTensor, Actions]] = {}
+        self._is_separate, self._mask = design.critic == "separate", design.mask
+        self._distributions: dict[int, tuple[RecurrentTensor, Actions]] = {}
         self._seen: dict[Read, RecurrentTensor] = {}
         if features is None:
             seen = self._obs_shape, env.obs_space.dtype
@@ -111,7 +111,7 @@ class Policy(Module):
 
     def _map_parameters(self, change: Callable[[Parameter], Any]) -> Self:
         twin = super()._map_parameters(change)
-        twin._made, twin._seen = {}, {}
+        twin._distributions, twin._seen = {}, {}
         return twin
 
     def _features(self, o: RecurrentTensor) -> RecurrentTensor:
@@ -166,7 +166,7 @@ class Policy(Module):
             raise TimeRLError(
                 "this policy has no critic.", hint="build it with from_env(env, critic=True)."
             )
-        seen = self._layers(o, self.critic_trunk) if self._apart else self._features(o)
+        seen = self._layers(o, self.critic_trunk) if self._is_separate else self._features(o)
         return self.critic(seen).reshape(())
 
     def sample(self, o: RecurrentTensor, *, mask: Any = None, **options: Any) -> RecurrentTensor:
@@ -179,7 +179,7 @@ class Policy(Module):
         """
         dist = self(o, mask)
         a = dist.sample(**options)
-        self._made[a.read.source] = (a, dist)
+        self._distributions[a.read.source] = (a, dist)
         return a
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
@@ -188,7 +188,7 @@ class Policy(Module):
         Raises:
             TimeRLError: this policy has not drawn the action.
         """
-        made = self._made.get(a.read.source) if isinstance(a, RecurrentTensor) else None
+        made = self._distributions.get(a.read.source) if isinstance(a, RecurrentTensor) else None
         if made is None or made[0].read != a.read:
             raise TimeRLError(
                 "log_prob(a) needs exactly the action that sample(o) returned.",
@@ -233,7 +233,7 @@ class DNNBuilder:
         Args:
             env: the environment.
             hidden: the widths of the tanh layers.
-            critic: whether the network has a value output, from the same layers; "apart" gives it separate layers.
+            critic: whether the network has a value output, from the same layers; "separate" gives it separate layers.
             init: the initialiser of the weights, a function of the gain: `nn.scaled_normal` or `nn.orthogonal`.
             gain: the gain of the tanh layers; that of the actor's last layer is 0.01, that of the critic's 1.
             inputs: the number of features, if the network reads features such as the state of a recurrent cell; by
@@ -255,9 +255,9 @@ class DNNBuilder:
         """
         if not isinstance(env, Simulation):
             raise EnvError(f"{env!r} is not an environment.", hint="pass trl.env.make(...).")
-        if not isinstance(critic, bool) and critic != "apart":
+        if not isinstance(critic, bool) and critic != "separate":
             raise TimeRLError(
-                f"critic={critic!r} is not a kind of critic.", hint="use False, True or 'apart'."
+                f"critic={critic!r} is not a kind of critic.", hint="use False, True or 'separate'."
             )
         if not callable(init):
             raise TimeRLError(

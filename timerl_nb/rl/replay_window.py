@@ -66,7 +66,9 @@ class Window:
                 hint=f"add {self.along} to the domain.",
             )
         bits = random_bits((integer("the number of draws", count, least=1),), domain=names)
-        return (bits % self.count.cast("u32")).cast("i32")
+        positions = bits % self.count.cast("u32")
+        self.ctx.label_by_default("positions", positions)
+        return positions.cast("i32")
 
     def starts(self, x: RecurrentTensor, at: Any) -> RecurrentTensor:
         """Return a tensor's values at the points where transitions began; no gradient flows through them.
@@ -114,6 +116,10 @@ class Window:
             reward = read_back(step.reward, k) + where(done, 0.0, gamma * reward)
             final_obs = where(done.reshape((1,) * final_obs.rank), obs, final_obs)
             discount = where(done, where(terminated, 0.0, gamma), gamma * discount)
+        if self.steps > 1:
+            self.ctx.label_by_default("n_step_reward", reward)
+            self.ctx.label_by_default("n_step_final_obs", final_obs)
+        self.ctx.label_by_default("n_step_discount", discount)
         return reward, final_obs, discount
 
     @property

@@ -73,7 +73,7 @@ class Returned:
         engine: Engine | None = None,
     ) -> None:
         self._engine = named("jax") if engine is None else engine
-        self._pdg, self._plan, self._known = pdg, plan, known
+        self._pdg, self._plan, self._lengths = pdg, plan, known
         self.coordinates: dict[str, Coordinates] = {}
 
     def outputs(
@@ -182,11 +182,11 @@ class Returned:
 
     def length(self, name: str, point: tuple[int, ...]) -> int:
         """Return a dynamic bound at a point; its ceiling if it is unknown."""
-        return self._known[name].get(point, self._plan.bounds[name])
+        return self._lengths[name].get(point, self._plan.bounds[name])
 
     def longest(self, name: str) -> int:
         """Return the maximum of a dynamic bound over all points; its ceiling until all are known."""
-        bounds, known = self._plan.bounds, self._known[name]
+        bounds, known = self._plan.bounds, self._lengths[name]
         over = next(dim.over or () for dim in self._pdg.dims.dynamic if dim.bound == name)
         if len(known) < prod(bounds[self._pdg.dims[d].bound] for d in over):
             return bounds[name]

@@ -16,7 +16,7 @@ from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.output_assembly import Outputs, OwnPart
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
-from timerl_nb.runtime.state.resumable_state import Held, RunState
+from timerl_nb.runtime.state.resumable_state import RunState, StoredValues
 from timerl_nb.runtime.state.run_progress import SoFar
 
 
@@ -87,7 +87,7 @@ class RunProtocol(Protocol):
     def measure(self, watch: Stopwatch | None) -> None: ...
 
     # between two iterations: copies of the values that later iterations read, by tensor
-    def live_values(self, turn: int) -> Mapping[Tensor, Held]: ...
+    def live_values(self, turn: int) -> Mapping[Tensor, StoredValues]: ...
 
     # between two iterations: the live values by tensor, the seed, dynamic bounds and resources
     def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState: ...

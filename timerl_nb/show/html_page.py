@@ -25,14 +25,14 @@ from timerl_nb.compiler.symbolic.dimensions import bounds_text
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.show.html_markup import Markup, Part, element, fold, table
 from timerl_nb.show.memory.memory_view import MemoryView
-from timerl_nb.show.memory.store_view import Place, StoresView
+from timerl_nb.show.memory.store_view import BufferRow, StoresView
 from timerl_nb.show.schedule.iteration_space_view import IterationSpaceView
 from timerl_nb.show.schedule.loop_view import Line, LoopView
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
 from timerl_nb.show.stages.operation_inspector import InspectorView
 from timerl_nb.show.stages.operation_lineage import Lineage
 from timerl_nb.show.stages.pipeline_view import PipelineView, StageRow
-from timerl_nb.show.stages.rewrite_steps import StepsView, Way, ids_text
+from timerl_nb.show.stages.rewrite_steps import CandidateRow, StepsView, ids_text
 from timerl_nb.show.view_model import View, write_text
 
 HERE: Final = Path(__file__).parent
@@ -263,7 +263,7 @@ def steps(view: StepsView) -> Part:
     return parts
 
 
-def candidates(found: Sequence[Way]) -> Markup:
+def candidates(found: Sequence[CandidateRow]) -> Markup:
     """Return the table of a pass's alternatives, with their forecasts."""
     rows: list[list[Part]] = []
     for one in found:
@@ -348,7 +348,7 @@ def stores_section(view: StoresView) -> Part:
     ]
 
 
-def _place(one: Place, is_buffer: bool) -> Iterator[Part]:
+def _place(one: BufferRow, is_buffer: bool) -> Iterator[Part]:
     own = one.tensors[0]
     yield own.name
     yield one.layout

@@ -69,7 +69,7 @@ class Context:
     """
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         self._thread: Thread | None = None
         self._start = Lock()
         self._v8: MiniRacer | None = None
@@ -92,12 +92,12 @@ class Context:
                 self._thread = Thread(target=self._run_thread, name="drawing", daemon=True)
                 self._thread.start()
         future = Future[Any]()
-        self._asked.put((future, ask))
+        self._requests.put((future, ask))
         return future.result()
 
     def _run_thread(self) -> None:
         while True:
-            future, ask = self._asked.get()
+            future, ask = self._requests.get()
             try:
                 future.set_result(ask())
             except BaseException as error:

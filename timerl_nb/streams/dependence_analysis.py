@@ -54,16 +54,16 @@ class Printed:
     """
 
     def __init__(self) -> None:
-        self._held: dict[int, Kernel] = {}
+        self._by_slot: dict[int, Kernel] = {}
 
     def add(self, slot: int, kernel: Kernel) -> int:
         waits = self._waits
-        upstream = sum(1 << s for s, held in self._held.items() if waits(kernel, held))
-        self._held[slot] = kernel
+        upstream = sum(1 << s for s, held in self._by_slot.items() if waits(kernel, held))
+        self._by_slot[slot] = kernel
         return upstream
 
     def remove(self, slot: int) -> None:
-        del self._held[slot]
+        del self._by_slot[slot]
 
     def _waits(self, new: Kernel, held: Kernel) -> bool:
         return _meet(held.reads, new.writes) or _meet(held.writes, new.writes)
@@ -244,7 +244,7 @@ class Buffers:
     def __init__(self) -> None:
         # by slot, the kernel and the groups whose masks of readers and of writers may have its bit. Other groups
         # may replace these in `_groups`; a merged group has empty masks.
-        self._held: dict[int, tuple[Kernel, list[_Group], list[_Group]]] = {}
+        self._by_slot: dict[int, tuple[Kernel, list[_Group], list[_Group]]] = {}
         self._bits: dict[int, list[int]] = {}  # by slot, for kernels in groups with several ranges
         self._spaces: dict[int, tuple[list[int], list[_Group]]] = {}  # start addresses and groups
         self._all = self._group(ANY.start, ANY.stop)
@@ -280,14 +280,14 @@ class Buffers:
                 wrote.append(group)
             else:
                 upstream |= group.parts.writes(s.start, s.stop, self._bit(slot))
-        self._held[slot] = kernel, read, wrote
+        self._by_slot[slot] = kernel, read, wrote
         if self._all.wrote or self._all.read:
             upstream |= self._barriers(kernel, bit)
         return upstream & ~bit  # reads and writes of one kernel may overlap
 
     def remove(self, slot: int) -> None:
         keep = ~(1 << slot)
-        _, read, wrote = self._held.pop(slot)
+        _, read, wrote = self._by_slot.pop(slot)
         for group in read:
             group.read &= keep
         for group in wrote:
@@ -393,7 +393,7 @@ class Buffers:
         if kernel.writes:
             upstream |= readers
         if (writers | readers) & bit:
-            for slot, (other, _, _) in self._held.items():
+            for slot, (other, _, _) in self._by_slot.items():
                 if other.writes or (other.reads and writers & bit):
                     upstream |= 1 << slot
         return upstream
@@ -457,7 +457,7 @@ class Ranges(Buffers):
             else:
                 group.wrote, group.lo, group.hi, group.last = bit, s.start, s.stop, s
                 wrote.append(group)
-        self._held[slot] = kernel, read, wrote
+        self._by_slot[slot] = kernel, read, wrote
         if self._all.wrote or self._all.read:
             upstream |= self._barriers(kernel, bit)
         if own:

@@ -90,7 +90,7 @@ class Stream(Inspectable):
             OptionError: the strategy is unknown.
             ExecutionError: a kernel fails, or has no code to run.
         """
-        run = _way("run", how)
+        run = _find_strategy("run", how)
         if self.begin is not None:
             self.begin()
         report = run(self, **options)
@@ -126,10 +126,10 @@ class Stream(Inspectable):
             OptionError: the strategy or the GPU is unknown, a block of a kernel exceeds a processor, or 8-bit
                 identities are not enough.
         """
-        course = _way("simulate", how)
+        simulation = _find_strategy("simulate", how)
         counts = {"the size of a window": size, "streams": streams, "scheduled": scheduled}
         checked = [integer(name, value, least=1) for name, value in counts.items()]
-        return course(self, by_name(gpu), *checked).simulate(how)
+        return simulation(self, by_name(gpu), *checked).simulate(how)
 
     def __str__(self) -> str:
         chain = max(self.depths, default=0)
@@ -157,10 +157,10 @@ class Stream(Inspectable):
         return str(dot)
 
 
-def _way(verb: str, how: str) -> Any:
-    ways = entry_point("streams.ways")[verb]
-    if how not in ways:
+def _find_strategy(verb: str, how: str) -> Any:
+    strategies = entry_point("streams.strategies")[verb]
+    if how not in strategies:
         raise OptionError(
-            f"a stream has no strategy {how!r} for {verb}().", hint=one_of(how, tuple(ways))
+            f"a stream has no strategy {how!r} for {verb}().", hint=one_of(how, tuple(strategies))
         )
-    return ways[how]
+    return strategies[how]

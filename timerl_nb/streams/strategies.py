@@ -13,7 +13,7 @@ from timerl_nb.streams.simulator.in_order_queue import InOrder
 from timerl_nb.streams.simulator.task_graph import Graph, Persistent
 from timerl_nb.streams.thread_execution import run_window
 
-WAYS: Final[Mapping[str, Mapping[str, Callable[..., Any]]]] = {
+STRATEGIES: Final[Mapping[str, Mapping[str, Callable[..., Any]]]] = {
     "run": {
         "serial": run_serial,
         "window": run_window,
@@ -31,4 +31,4 @@ WAYS: Final[Mapping[str, Mapping[str, Callable[..., Any]]]] = {
         "persistent": Persistent,
     },
 }
-SIMULATED: Final = tuple(WAYS["simulate"])
+SIMULATED: Final = tuple(STRATEGIES["simulate"])

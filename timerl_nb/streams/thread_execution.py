@@ -102,13 +102,13 @@ class Threads:
         self._failed: ExecutionError | None = None
         # by slot, the first values of its kernel in `_ran`: number, name, line, operations, slot, upstream
         # kernels, time of entry
-        self._held: list[tuple[Any, ...]] = [
+        self._kernel_values: list[tuple[Any, ...]] = [
             (k, *one.description, k, waits, perf_counter())
             for k, (one, waits) in enumerate(zip(window.kernels, ahead, strict=False))
             if one is not None
         ] or [()] * window.size
         self._record = integer("record", record, least=0, most=sys.maxsize // _RECORDED)
-        # for each kernel the values of `_held`, its stream, start and end, one after the other: numbers and
+        # for each kernel the values of `_kernel_values`, its stream, start and end, one after the other: numbers and
         # texts cost the garbage collector nothing
         self._ran: deque[Any] = deque(maxlen=self._record * _RECORDED)
         self._lanes = lanes  # by stream, a function that runs a kernel's function there
@@ -335,7 +335,7 @@ class Threads:
         window, queue, ran = self._window, self._queue, self._ran
         # two calls take half of the time of a `with` statement; interrupts do not reach this thread
         acquire, release = self._lock.acquire, self._lock.release
-        ready, free, held, kernels = window.ready, window.free, self._held, window.kernels
+        ready, free, held, kernels = window.ready, window.free, self._kernel_values, window.kernels
         on = self._lanes[lane] if self._lanes else None
         insert, complete, upstream_slots = window.insert, window.complete, window.upstream_slots
         tokens, recorded = self._tokens, self._record > 0

@@ -39,7 +39,7 @@ class RowStream:
     Args:
         program: the program.
         metric: the output; only rows with a value of it are delivered.
-        apart: the minimal number of iterations between two rows. The last row is always delivered.
+        interval: the minimal number of iterations between two rows. The last row is always delivered.
         last: the iteration of the last row that the caller has received, if the run is resumed.
         log: further loggers, as for `program.start`.
         options: other arguments of `program.start`.
@@ -52,13 +52,13 @@ class RowStream:
         self,
         program: Program,
         metric: str,
-        apart: int = 1,
+        interval: int = 1,
         last: int = -1,
         *,
         log: Any = (),
         **options: Any,
     ) -> None:
-        self._handover = _Handover(metric, apart, last, has_seeds=program.seeds is not None)
+        self._handover = _Handover(metric, interval, last, has_seeds=program.seeds is not None)
         self._is_over = self._is_held = False
         self._run = program.start(log=[self._handover, log], **options)
 
@@ -102,12 +102,12 @@ class RowStream:
 class _Handover:
     """Logger that passes rows to another thread, and waits until each of them is handled."""
 
-    def __init__(self, metric: str, apart: int, last: int, *, has_seeds: bool) -> None:
+    def __init__(self, metric: str, interval: int, last: int, *, has_seeds: bool) -> None:
         self.metric = metric
         self.rows: SimpleQueue[ReportedRow | None] = SimpleQueue()
         self.handled = threading.Semaphore(0)
         self.is_late = False
-        self.apart, self._last, self._has_seeds = apart, last, has_seeds
+        self.interval, self._last, self._has_seeds = interval, last, has_seeds
         self._along = ""
         self._columns: list[str] = []  # one per seed
         self._undue: ReportedRow | None = None  # the newest row, if it came too soon
@@ -163,7 +163,7 @@ class _Handover:
         found = ReportedRow(int(row[self._along]), sum(values) / len(values), row)
         if found.point <= self._last:  # an early row that lacked the metric when it was delivered
             return False
-        if (found.point + 1) // self.apart <= (self._last + 1) // self.apart:
+        if (found.point + 1) // self.interval <= (self._last + 1) // self.interval:
             self._undue = found
             return False
         self._undue, self._last = None, found.point

@@ -22,6 +22,31 @@ export interface BoundRow {
   dynamic: boolean;
 }
 
+export interface BufferAxis {
+  dim: string;
+  size: number;
+  first: number;
+  ring: boolean;
+  prologue: number;
+}
+
+export interface BufferRow {
+  name: string;
+  tensors: StoredTensor[];
+  axes: BufferAxis[];
+  bytes: number;
+  why: string;
+  shared: SharedBuffer[];
+  layout: string;
+}
+
+export interface CandidateRow {
+  name: string;
+  doc: string;
+  taken: boolean;
+  forecast: Forecast | NoForecast | null;
+}
+
 export interface Chapter {
   stage: string;
   op_ids: number[];
@@ -35,7 +60,7 @@ export interface Chosen {
   what: string;
   taken: string;
   why: string;
-  candidates: Way[];
+  candidates: CandidateRow[];
 }
 
 export interface Column {
@@ -166,7 +191,7 @@ export interface Frame {
   steps_per_second: number | null;
   busy: number | null;
   curves: Record<string, Curve>;
-  held: Held | null;
+  held: MeasuredBytes | null;
   buffers: number | null;
   compiling: number | null;
   process: Process;
@@ -205,43 +230,6 @@ export interface HeatMapAxis {
   labels: string[];
 }
 
-export interface Held {
-  live: number;
-  peak: number;
-  first: number;
-  last: number;
-  bytes: Numbers;
-}
-
-export interface HeldAt {
-  name: string;
-  bytes: number;
-  values: number;
-}
-
-export interface HeldBytes {
-  first: number;
-  last: number;
-  bytes: Numbers;
-  predicted: Numbers;
-}
-
-export interface HeldTensor {
-  tensor: [number, number];
-  name: string;
-  op_ids: number[];
-  read_by: number[];
-  colour: string;
-  life: number;
-  store: string;
-  why: string;
-  place: string;
-  line: string;
-  value_bytes: number;
-  held: Numbers;
-  last_read_by: number[];
-}
-
 export interface Inspected {
   op_id: number;
   op_ids: number[];
@@ -276,21 +264,6 @@ export interface IterationSpaceView {
   instants: AtInstants;
 }
 
-export interface KeptTensor {
-  tensor: [number, number];
-  name: string;
-  op_ids: number[];
-  read_by: number[];
-  last_read_by: string[];
-  colour: string;
-  kind: string;
-  values: number;
-  value_bytes: number;
-  why: string;
-  waits: string[];
-  not_given: string[];
-}
-
 export interface LaunchRow {
   op_id: number;
   op_ids: number[];
@@ -310,18 +283,6 @@ export interface LaunchView {
   rows: LaunchRow[];
   how: "estimated" | "measured" | "measured by call";
   begin: Numbers;
-}
-
-export interface Life {
-  name: string;
-  domain: string[];
-  born: Numbers;
-  dies: Numbers;
-  reader: Numbers;
-  points: Numbers;
-  offloads: Numbers;
-  fetches: Numbers;
-  moved: number;
 }
 
 export interface Line {
@@ -348,6 +309,35 @@ export interface LineOfBoth {
 export interface Lineage {
   view: "lineage";
   stages: StageIds[];
+}
+
+export interface LiveBytes {
+  first: number;
+  last: number;
+  bytes: Numbers;
+  predicted: Numbers;
+}
+
+export interface LiveTensor {
+  tensor: [number, number];
+  name: string;
+  op_ids: number[];
+  read_by: number[];
+  colour: string;
+  life: number;
+  store: string;
+  why: string;
+  place: string;
+  line: string;
+  value_bytes: number;
+  held: Numbers;
+  last_read_by: number[];
+}
+
+export interface LiveTensorAt {
+  name: string;
+  bytes: number;
+  values: number;
 }
 
 export interface Load {
@@ -405,7 +395,7 @@ export interface MappingView {
   cells: MappingCell[];
   memory: string;
   traffic: MappingTerm[];
-  told: string;
+  summary: string;
   text: string;
 }
 
@@ -415,13 +405,21 @@ export interface Measure {
   rows: CostRow[];
 }
 
+export interface MeasuredBytes {
+  live: number;
+  peak: number;
+  first: number;
+  last: number;
+  bytes: Numbers;
+}
+
 export interface MemoryView {
   view: "memory";
   turn: Turn;
   first: Numbers;
   at: Numbers;
-  tensors: HeldTensor[];
-  lives: Life[];
+  tensors: LiveTensor[];
+  lives: TensorLiveRanges[];
   readers: Reader[];
   bytes: Numbers;
   host: Numbers;
@@ -505,7 +503,7 @@ export interface OutlineView {
 export interface Peak {
   bytes: number;
   instant: number;
-  holders: HeldAt[];
+  holders: LiveTensorAt[];
 }
 
 export interface PipelineView {
@@ -514,24 +512,6 @@ export interface PipelineView {
   options: Option[];
   bounds: BoundRow[];
   seconds: number;
-}
-
-export interface Place {
-  name: string;
-  tensors: KeptTensor[];
-  axes: PlaceAxis[];
-  bytes: number;
-  why: string;
-  shared: SharedPlace[];
-  layout: string;
-}
-
-export interface PlaceAxis {
-  dim: string;
-  size: number;
-  first: number;
-  ring: boolean;
-  kept: number;
 }
 
 export interface Process {
@@ -545,7 +525,7 @@ export interface ProgramPeak {
   bytes: number;
   time: number;
   moment: string;
-  holders: HeldAt[];
+  holders: LiveTensorAt[];
 }
 
 export interface Reader {
@@ -579,7 +559,7 @@ export interface RunView {
   view: "run";
   frame: Frame;
   predicted_peak: number;
-  held: HeldBytes | null;
+  held: LiveBytes | null;
   load: Load;
   over: TurnBytes;
   amounts: Amount[];
@@ -689,11 +669,22 @@ export interface SearchView {
   regions: string[];
 }
 
-export interface SharedPlace {
+export interface SharedBuffer {
   how: "starts from" | "in place of" | "takes over";
   name: string;
   op_ids: number[];
   why: string;
+}
+
+export interface ShownStrategy {
+  name: string;
+  provenance: string;
+  is_chosen: boolean;
+  speed: StrategySpeed | null;
+  calls: number | null;
+  launches: number | null;
+  copies: number | null;
+  why_not: string;
 }
 
 export interface Source {
@@ -773,13 +764,43 @@ export interface Stored {
   why: string;
 }
 
+export interface StoredTensor {
+  tensor: [number, number];
+  name: string;
+  op_ids: number[];
+  read_by: number[];
+  last_read_by: string[];
+  colour: string;
+  kind: string;
+  values: number;
+  value_bytes: number;
+  why: string;
+  waits: string[];
+  not_given: string[];
+}
+
 export interface StoresView {
   view: "stores";
   how: string;
   executor: "xla" | "interpreter";
-  places: Place[];
+  places: BufferRow[];
   amounts: Amount[];
   bytes: number;
+}
+
+export interface StrategiesView {
+  view: "strategies";
+  name: string;
+  envs: number;
+  steps: number;
+  rows: ShownStrategy[];
+  summary: string;
+}
+
+export interface StrategySpeed {
+  median: number;
+  least: number;
+  greatest: number;
 }
 
 export interface StreamLaunch {
@@ -856,7 +877,7 @@ export interface SweepView {
   of: number;
   measured: string[];
   charts: SweepChart[];
-  told: string;
+  summary: string;
 }
 
 export interface SweptPoint {
@@ -869,6 +890,18 @@ export interface SweptPoint {
   problem: string;
   value: number | string | boolean | null;
   texts: string[];
+}
+
+export interface TensorLiveRanges {
+  name: string;
+  domain: string[];
+  born: Numbers;
+  dies: Numbers;
+  reader: Numbers;
+  points: Numbers;
+  offloads: Numbers;
+  fetches: Numbers;
+  moved: number;
 }
 
 export interface Track {
@@ -907,39 +940,6 @@ export interface ValuesView {
   at: string;
   maps: HeatMap[];
   missing: string[];
-}
-
-export interface Way {
-  name: string;
-  doc: string;
-  taken: boolean;
-  forecast: Forecast | NoForecast | null;
-}
-
-export interface WayRow {
-  name: string;
-  provenance: string;
-  is_chosen: boolean;
-  speed: WaySpeed | null;
-  calls: number | null;
-  launches: number | null;
-  copies: number | null;
-  why_not: string;
-}
-
-export interface WaySpeed {
-  median: number;
-  least: number;
-  greatest: number;
-}
-
-export interface WaysView {
-  view: "ways";
-  name: string;
-  envs: number;
-  steps: number;
-  rows: WayRow[];
-  told: string;
 }
 
 export interface WholeRun {

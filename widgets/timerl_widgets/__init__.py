@@ -5,12 +5,12 @@ from typing import Any
 from timerl_widgets.explorer import Explorer
 from timerl_widgets.magic import load
 from timerl_widgets.mapping_explorer import MappingExplorer
-from timerl_widgets.panes import IterationSpaceView, LoopView, MemoryTimeline
 from timerl_widgets.pdg_view import PdgView
 from timerl_widgets.run_monitor import RunMonitor
 from timerl_widgets.scope_view import ScopeView
+from timerl_widgets.single_panes import IterationSpaceView, LoopView, MemoryTimeline
+from timerl_widgets.strategies_explorer import StrategiesExplorer
 from timerl_widgets.stream_view import StreamView
-from timerl_widgets.ways_explorer import WaysExplorer
 
 __all__ = [
     "Explorer",
@@ -22,7 +22,7 @@ __all__ = [
     "RunMonitor",
     "ScopeView",
     "StreamView",
-    "WaysExplorer",
+    "StrategiesExplorer",
 ]
 
 

@@ -47,8 +47,8 @@ from timerl_nb.show.widget_api import (
     Running,
     format_count,
 )
-from timerl_widgets.packed import NOTHING, Packed, packed
 from timerl_widgets.requests import Inspect, Search
+from timerl_widgets.view_messages import NOTHING, ViewMessage, pack_view
 
 FEW = 3  # operations described in one answer of the inspector, and tensors with values
 NO_SEARCH = Search("", None, None, changed=False)
@@ -70,8 +70,8 @@ class Drawing:
         self.view: GraphView | None = None  # the graph as last drawn
         self._graphs: dict[str, GraphView] = {}  # by stage, before manual folding
         # by identity of a view, which its graph creates once: the view before, and as drawn
-        self._drawn: dict[int, tuple[GraphView, tuple[GraphView, Packed]]] = {}
-        self._of_stage: dict[tuple[str, str], Packed] = {}  # by view and stage
+        self._drawn: dict[int, tuple[GraphView, tuple[GraphView, ViewMessage]]] = {}
+        self._of_stage: dict[tuple[str, str], ViewMessage] = {}  # by view and stage
 
     @cached_property
     def lineage(self) -> Lineage:
@@ -124,7 +124,7 @@ class Drawing:
             return artifact
         return self.program.pdg if stage == "source" else self.program.fused
 
-    def graph(self, stage: str, before: GraphView | None = None) -> Packed:
+    def graph(self, stage: str, before: GraphView | None = None) -> ViewMessage:
         """Return the graph of a stage, with the manually opened and folded clusters of an earlier view."""
         return self.draw(self._graph_in(stage, before))
 
@@ -150,45 +150,45 @@ class Drawing:
             raise DrawingError("no graph has been drawn.", hint="draw a graph by `graph` first.")
         return self.view.fold(key) if folded else self.view.unfold(key)
 
-    def draw(self, view: GraphView) -> Packed:
+    def draw(self, view: GraphView) -> ViewMessage:
         """Return a view of the graph with its picture."""
         self.view, graph = self.layout_of(view)
         return graph
 
-    def layout_of(self, view: GraphView) -> tuple[GraphView, Packed]:
+    def layout_of(self, view: GraphView) -> tuple[GraphView, ViewMessage]:
         """Return a view, folded as far as its layout requires, and the view packed with its picture."""
         if id(view) not in self._drawn:
             self._drawn[id(view)] = view, drawn(view)
         return self._drawn[id(view)][1]
 
-    def outline(self, stage: str) -> Packed:
+    def outline(self, stage: str) -> ViewMessage:
         """Return the text of a stage without a graph."""
         return self._once("outline", stage, lambda: OutlineView.from_stage(self.program, stage))
 
-    def stores(self, stage: str) -> Packed:
+    def stores(self, stage: str) -> ViewMessage:
         """Return the storage view of the stage `memory`."""
         return self._stores if stage == "memory" else NOTHING
 
     @cached_property
-    def _stores(self) -> Packed:
-        return packed(
+    def _stores(self) -> ViewMessage:
+        return pack_view(
             StoresView.from_program(
                 self.program, of_tensors(self.first.memory, self.program.memory)
             )
         )
 
-    def steps(self, stage: str) -> Packed:
+    def steps(self, stage: str) -> ViewMessage:
         of = self.program.stages[stage]
         return self._once("steps", stage, lambda: StepsView.from_stage(of))
 
-    def _once(self, name: str, stage: str, make: Callable[[], View | None]) -> Packed:
+    def _once(self, name: str, stage: str, make: Callable[[], View | None]) -> ViewMessage:
         """Return a packed view of a stage, made once."""
         if (name, stage) not in self._of_stage:
             view = make()
-            self._of_stage[name, stage] = NOTHING if view is None else packed(view)
+            self._of_stage[name, stage] = NOTHING if view is None else pack_view(view)
         return self._of_stage[name, stage]
 
-    def inspector(self, asked: Inspect, ids: Sequence[int]) -> Packed:
+    def inspector(self, asked: Inspect, ids: Sequence[int]) -> ViewMessage:
         """Return the details of the first few of some operations; a kernel takes precedence over its operations.
 
         Args:
@@ -203,7 +203,7 @@ class Drawing:
         )
         more = len(alone) - len(alone[:FEW])
         told = [[*asked.ids], [[*tensor] for tensor in asked.tensors]]
-        return packed(view, asked=told, more=more)
+        return pack_view(view, asked=told, more=more)
 
     def values(
         self,
@@ -211,7 +211,7 @@ class Drawing:
         ids: Sequence[int],
         tensors: Sequence[tuple[int, int]],
         instant: int | None,
-    ) -> Packed:
+    ) -> ViewMessage:
         """Return heat maps of values that a paused run holds, or would have at an instant of its next iteration.
 
         Args:
@@ -242,7 +242,7 @@ class Drawing:
         if values is None:
             values = running.live_values()
         view = ValuesView.from_values(values, at, wanted)
-        return packed(view, more=len(shown) - len(wanted))
+        return pack_view(view, more=len(shown) - len(wanted))
 
     def launch_at(self, instant: int) -> Callable[[Instruction], bool]:
         """Return whether an instruction is the launch at an instant of the turn, in any iteration of the run."""
@@ -266,7 +266,7 @@ class Drawing:
         under = [("iteration space", self.space.to_svg()), ("memory", self.memory.to_svg())]
         return arrange_pictures([above, under])
 
-    def search(self, asked: Search) -> Packed:
+    def search(self, asked: Search) -> ViewMessage:
         """Return the results of a search; a request without a query and filters has none.
 
         Raises:
@@ -274,9 +274,9 @@ class Drawing:
         """
         if asked == NO_SEARCH:
             kinds, regions = self.index.kinds, self.index.regions
-            return packed(SearchView("", None, None, False, (), kinds, regions))
+            return pack_view(SearchView("", None, None, False, (), kinds, regions))
         filters = {"kind": asked.kind, "region": asked.region, "changed": asked.changed}
-        return packed(self.index.search(asked.query, **filters))
+        return pack_view(self.index.search(asked.query, **filters))
 
     def drop_missing_filters(self, asked: Search) -> Search:
         """Return a search without filters that this program does not have."""
@@ -309,7 +309,7 @@ class Drawing:
         return PipelineView.from_program(self.program)
 
     @cached_property
-    def _program_views(self) -> Mapping[str, Packed]:
+    def _program_views(self) -> Mapping[str, ViewMessage]:
         """The views of the whole program."""
         costs = CostView.from_program(self.program)
         views = {
@@ -322,7 +322,7 @@ class Drawing:
             "source": source_view(self.program, costs=costs),
             "cost": costs,
         }
-        return {name: packed(view) for name, view in views.items()}
+        return {name: pack_view(view) for name, view in views.items()}
 
     def _operations_within(self, ids: Sequence[int]) -> set[int]:
         chosen, found = set(ids), set[int]()
@@ -332,10 +332,10 @@ class Drawing:
         return found
 
 
-def drawn(view: GraphView) -> tuple[GraphView, Packed]:
+def drawn(view: GraphView) -> tuple[GraphView, ViewMessage]:
     """Return a view, folded as far as its layout required, and the view packed with its picture."""
     shown, svg = laid_out(view)
-    return shown, packed(shown, svg=svg)
+    return shown, pack_view(shown, svg=svg)
 
 
 def known_ids(drawing: Drawing, ids: object) -> list[int]:

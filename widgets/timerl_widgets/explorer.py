@@ -40,14 +40,12 @@ from timerl_nb.show.widget_api import (
     explain_call_errors,
     format_count,
 )
-from timerl_widgets.ahead import Ahead, Change, Check, Interrupted, guesses, rest
+from timerl_widgets.background_worker import BackgroundWorker
 from timerl_widgets.bundles import module
-from timerl_widgets.conductor import Conductor
+from timerl_widgets.cancellable_waits import CancellableWaits
 from timerl_widgets.drawing import FIRST_SHOWN, NO_SEARCH, Drawing, drawn, known_ids
-from timerl_widgets.known import DrawingCache
-from timerl_widgets.live import NO_TURN
-from timerl_widgets.packed import NOTHING, Packed, packed
-from timerl_widgets.place import FamilyPosition, key
+from timerl_widgets.drawing_cache import DrawingCache
+from timerl_widgets.family_position import FamilyPosition, key
 from timerl_widgets.requests import (
     Cancel,
     Command,
@@ -66,9 +64,18 @@ from timerl_widgets.requests import (
     is_bookmark,
     parse,
 )
-from timerl_widgets.waits import Waits
+from timerl_widgets.run_charts import NO_TURN
+from timerl_widgets.run_controller import RunController
+from timerl_widgets.speculative_compilation import (
+    Change,
+    Check,
+    Interrupted,
+    SpeculativeCompiler,
+    guesses,
+    rest,
+)
+from timerl_widgets.view_messages import NOTHING, ViewMessage, pack_view
 from timerl_widgets.widget import Widget
-from timerl_widgets.worker import Worker
 
 
 class Explorer(Widget):
@@ -105,7 +112,7 @@ class Explorer(Widget):
     stores = traitlets.Dict().tag(sync=True)
     source = traitlets.Dict().tag(sync=True)
     cost = traitlets.Dict().tag(sync=True)
-    told = traitlets.Dict().tag(sync=True)
+    detail_view = traitlets.Dict().tag(sync=True)
     loops = traitlets.Dict().tag(sync=True)
     space = traitlets.Dict().tag(sync=True)
     memory = traitlets.Dict().tag(sync=True)
@@ -153,21 +160,25 @@ class Explorer(Widget):
         for one in (program, other):
             if one is not None:
                 a_program(one)
-        self._conductor = Conductor(self._show_run)
-        self._place = FamilyPosition(family)
-        self._known, self._first = DrawingCache(self._place, program), program
+        self._run_controller = RunController(self._show_run)
+        self._position = FamilyPosition(family)
+        self._drawings, self._first = DrawingCache(self._position, program), program
         self._sweeper: Sweeper | None = None
-        self._drawing = self._known.get_drawing(Drawing(program))
+        self._drawing = self._drawings.get_drawing(Drawing(program))
         self.ahead, self._is_shown = ahead, False
         self._beside, self._titles = other, ("other", "this")
         self._graphs: tuple[Drawing, Drawing] | None = None  # of both programs, as last drawn
-        self._worker = Worker("timerl explorer", self._fail)
-        self._compiler = Worker("timerl details", self._fail)  # slow requests must not delay others
+        self._worker = BackgroundWorker("timerl explorer", self._fail)
+        self._compiler = BackgroundWorker(
+            "timerl details", self._fail
+        )  # slow requests must not delay others
         self._inspected: Inspect | None = None
         self._shown_values: tuple[Any, ...] | None = None  # what `values` shows
         self._sought = NO_SEARCH
         self._cancelled = Event()
-        self._waits = Waits(lambda: self.status, lambda status: setattr(self, "status", status))
+        self._waits = CancellableWaits(
+            lambda: self.status, lambda status: setattr(self, "status", status)
+        )
         # pending changes of bounds, options and positions
         self._changes: deque[tuple[Mapping[str, int], Mapping[str, Any], At]] = deque()
         shown = self._drawing.nearest_stage(stage) if stage == FIRST_SHOWN else stage
@@ -189,11 +200,11 @@ class Explorer(Widget):
 
     @property
     def running(self) -> Running | None:
-        return self._conductor.running
+        return self._run_controller.running
 
     def start(self, **options: Any) -> Running:
         """Run the shown program, with the options of `Program.start`."""
-        return self._conductor.start(self.program, **options)
+        return self._run_controller.start(self.program, **options)
 
     def compare(self, other: Program | None) -> None:
         """Show the program next to another one, or alone if `other` is None."""
@@ -221,10 +232,10 @@ class Explorer(Widget):
             OptionError: the measurements contain no launch of the program.
         """
         if not isinstance(given, Mapping):
-            self.launches = packed(self._drawing.launches(given))
+            self.launches = pack_view(self._drawing.launches(given))
             given = measured_run(given).by_op
         costs = CostView.from_program(self.program, given)
-        self.source, self.cost = packed(source_view(self.program, costs=costs)), packed(costs)
+        self.source, self.cost = pack_view(source_view(self.program, costs=costs)), pack_view(costs)
 
     def vary(self, **values: Any) -> None:
         """Show the program for other argument values, compiled in the background; see `wait`.
@@ -232,7 +243,7 @@ class Explorer(Widget):
         Raises:
             OptionError: the argument does not exist, or its list does not contain the value.
         """
-        self._change({}, {}, self._place.positions(values))
+        self._change({}, {}, self._position.positions(values))
 
     def sweep(self, argument: str | None = None, measure: int = MEASURED) -> None:
         """Predict the programs of all values of an argument in the background, and measure some.
@@ -243,7 +254,7 @@ class Explorer(Widget):
             ExecutionError: a run is active, which would distort the measurement.
             OptionError: the argument does not exist, or `argument` is omitted and there are several.
         """
-        place = self._place
+        place = self._position
         name = swept_argument(place.family, argument)
         if self._runs():
             raise ExecutionError(
@@ -280,7 +291,7 @@ class Explorer(Widget):
             self.cancel()
             if self._sweeper is not None:
                 self._sweeper.stop()
-            self._conductor.detach()
+            self._run_controller.detach()
             self._worker.run_in_background(None)
         super().close()
 
@@ -326,15 +337,17 @@ class Explorer(Widget):
             case SetBounds(changes):
                 self._change(changes, {})
             case SetArgument(name, at):
-                self._place.with_arguments({name: at})  # raises for an unknown argument or position
+                self._position.with_arguments(
+                    {name: at}
+                )  # raises for an unknown argument or position
                 self._change({}, {}, {name: at})
             case Sweep(argument, stop):
                 self.stop_sweep() if stop else self.sweep(argument)
             case Command():
                 # processed immediately: no command may be lost
                 self.acknowledged = max(self.acknowledged, request.number)
-                self._conductor.act(request, self.program)
-                self.pause_when = self._conductor.condition
+                self._run_controller.act(request, self.program)
+                self.pause_when = self._run_controller.condition
             case Compare(close):
                 self.compare(None if close else self.program)
             case CompareGraphs():
@@ -370,14 +383,14 @@ class Explorer(Widget):
         start, stage = time.perf_counter(), self.stage
         bounds: dict[str, int] = {}
         options: dict[str, Any] = {}
-        at = dict(self._place.at)
+        at = dict(self._position.at)
         while self._changes:
             of_bounds, of_options, of_at = self._changes.popleft()
             bounds.update(of_bounds)
             options.update(of_options)
             at.update(of_at)
         self._go_on()
-        place, moves = self._place, at != self._place.at
+        place, moves = self._position, at != self._position.at
         before = place.describe_difference(at) or was(self.program, bounds, options)
         show = self._progress_observer(complete=not bounds and not moves, before=before)
         sketch = following(self.program, bounds, options, show)
@@ -398,8 +411,10 @@ class Explorer(Widget):
         known, observer = None, CompileObserver(watch, try_on)
         try:
             if not bounds:
-                known = self._known.changed(self.program, options, at)
-                drawing = known or self._known.get_or_compile(self.program, options, at, observer)
+                known = self._drawings.changed(self.program, options, at)
+                drawing = known or self._drawings.get_or_compile(
+                    self.program, options, at, observer
+                )
             elif not moves:
                 program = self.program.again(
                     bounds=bounds, options=options, observer=observer, tell=False
@@ -410,7 +425,7 @@ class Explorer(Widget):
                 shown = place.family.program(at, under, given, observer)
                 drawing = Drawing(shown, self._first)
             seconds = time.perf_counter() - start
-            comparison = self._draw_ahead(drawing, stage, is_known=known is not None)
+            comparison = self._draw_changed(drawing, stage, is_known=known is not None)
         except Exception as error:
             if moves and not self._cancelled.is_set():
                 place.failed[key(at)] = problem_of(error)
@@ -418,10 +433,10 @@ class Explorer(Widget):
         place.at = at
         place.bounds.update(bounds)
         place.options.update(options)
-        drawing = self._known.get_drawing(drawing)
+        drawing = self._drawings.get_drawing(drawing)
         return Changed(drawing, known is not None, before, seconds, comparison)
 
-    def _draw_ahead(self, drawing: Drawing, stage: str, *, is_known: bool) -> Packed:
+    def _draw_changed(self, drawing: Drawing, stage: str, *, is_known: bool) -> ViewMessage:
         """Create the views of the program that is shown next, unless cancelled, and return its comparison."""
         if not is_known:
             self.status = {"state": "compiling", "text": "drawing the program …"}
@@ -440,8 +455,8 @@ class Explorer(Widget):
         drawing, stage = self._drawing, self.stage
         seconds = drawing.program.stages.seconds
         clicks = guesses(drawing.pipeline.switches, seconds)
-        near = self._place.nearest_positions() if clicks else []
-        here = self._place.at
+        near = self._position.nearest_positions() if clicks else []
+        here = self._position.at
         changes = [*(({}, at) for at in near), *((change, here) for change in clicks)]
         if not self.ahead or not self._is_shown or not changes:
             self._worker.run_in_background(None)
@@ -450,16 +465,16 @@ class Explorer(Widget):
 
         def make(change: tuple[Change, At], check: Check) -> None:
             options, at = change
-            if key(at) in self._place.failed:
+            if key(at) in self._position.failed:
                 return
             try:
-                made = self._known.get_or_compile(
+                made = self._drawings.get_or_compile(
                     drawing.program, options, at, CompileObserver(check)
                 )
             except Exception as error:
                 if at is here:
                     raise
-                self._place.failed[key(at)] = problem_of(error)
+                self._position.failed[key(at)] = problem_of(error)
             else:
                 made.prepare(stage, drawing.view, check)
 
@@ -468,7 +483,9 @@ class Explorer(Widget):
             self._tell_arguments()
 
         on_remaining(len(changes))
-        ahead = Ahead(make, changes, lambda: self._worker.waits, self._runs, on_remaining)
+        ahead = SpeculativeCompiler(
+            make, changes, lambda: self._worker.waits, self._runs, on_remaining
+        )
         self._worker.run_in_background(ahead, rest(seconds))
 
     def _runs(self) -> bool:
@@ -476,8 +493,8 @@ class Explorer(Widget):
 
     def _tell_arguments(self) -> None:
         """Update the sliders' positions, and the set of cached positions."""
-        program, place = self.program, self._place
-        told = place.to_json(lambda at: self._known.has_program(program, at))
+        program, place = self.program, self._position
+        told = place.to_json(lambda at: self._drawings.has_program(program, at))
         self.arguments = {"arguments": told} if told else {}
 
     def _sweep_on(self) -> None:
@@ -492,7 +509,7 @@ class Explorer(Widget):
         with suppress(Interrupted):
             sweeper.step(CompileObserver(check))
         view = sweeper.view
-        self.sweeping = packed(view, left=sweeper.remaining)
+        self.sweeping = pack_view(view, left=sweeper.remaining)
         if sweeper.remaining:
             self._submit("sweep", self._sweep_on)
 
@@ -514,9 +531,9 @@ class Explorer(Widget):
                 if view is not None:
                     _, graph = drawn(view if drawing is None else view.as_in(drawing))
                     self._show_graph(graph, before)
-                    self.steps, waits = packed(progress.steps), False
+                    self.steps, waits = pack_view(progress.steps), False
                 if complete and progress.is_planning:
-                    self.pipeline = packed(progress.pipeline)
+                    self.pipeline = pack_view(progress.pipeline)
                 self.status = {"state": "compiling", "text": progress.text}
 
         return show
@@ -558,8 +575,8 @@ class Explorer(Widget):
             }
         self._sought = drawing.drop_missing_filters(self._sought)
         self.search = drawing.search(self._sought)
-        if self._conductor.view is not None:  # possibly of the previous program
-            self._show_run(self._conductor.view)
+        if self._run_controller.view is not None:  # possibly of the previous program
+            self._show_run(self._run_controller.view)
         self._look_ahead()
 
     def _show_stage(self, _: Any) -> None:
@@ -586,7 +603,7 @@ class Explorer(Widget):
                 self._drawn_stage = stage
             self.steps, self.outline, self.stores = steps, outline, stores
 
-    def _show_graph(self, graph: Packed, before: str = "") -> None:
+    def _show_graph(self, graph: ViewMessage, before: str = "") -> None:
         """Show a graph; the page compares it with the previous one, described by `before`, unless that is ""."""
         with self.hold_sync():
             self.graph, self.against = graph, before
@@ -601,8 +618,8 @@ class Explorer(Widget):
 
     def _show_values(self) -> None:
         """Show the values of the selected tensors while the run of the shown program is paused."""
-        running, asked, ids = self._conductor.running, self._inspected, tuple(self.selected)
-        is_own = running is not None and self._conductor.program is self.program
+        running, asked, ids = self._run_controller.running, self._inspected, tuple(self.selected)
+        is_own = running is not None and self._run_controller.program is self.program
         if not is_own or not ids or running.state != "paused":
             self._shown_values = None
             if self.values:
@@ -633,8 +650,8 @@ class Explorer(Widget):
             view, problem = OutlineView(name, ()), f"{type(error).__name__}: {error}"
         if drawing is self._drawing:
             # numbered, since the page must receive an equal answer to a repeated request
-            number = self.told.get("json", {}).get("number", 0) + 1
-            self.told = packed(view, problem=problem, number=number)
+            number = self.detail_view.get("json", {}).get("number", 0) + 1
+            self.detail_view = pack_view(view, problem=problem, number=number)
 
     def _fold(self, key: str, folded: bool) -> None:
         drawing = self._drawing
@@ -655,7 +672,7 @@ class Explorer(Widget):
     def _look_beside(self) -> None:
         self.comparison = self._compare_programs(self._drawing)
 
-    def _compare_programs(self, drawing: Drawing) -> Packed:
+    def _compare_programs(self, drawing: Drawing) -> ViewMessage:
         return self._waits.run("comparing the programs …", lambda: self._comparison(drawing))
 
     def _compare_graphs(self, asked: CompareGraphs) -> None:
@@ -669,7 +686,7 @@ class Explorer(Widget):
             self._graphs = Drawing(self._beside), Drawing(self.program)
         stages = [one.nearest_stage(asked.stage) for one in self._graphs]
 
-        def draw(drawing: Drawing, stage: str) -> Packed:
+        def draw(drawing: Drawing, stage: str) -> ViewMessage:
             if asked.cluster and drawing.view is not None:
                 with suppress(DrawingError):  # only the other graph has this cluster
                     return drawing.draw(drawing.fold(asked.cluster, asked.folded))
@@ -681,21 +698,21 @@ class Explorer(Widget):
         )
         self.graphs = {"stages": stages, "views": views}
 
-    def _comparison(self, drawing: Drawing) -> Packed:
+    def _comparison(self, drawing: Drawing) -> ViewMessage:
         if self._beside is None:
             return NOTHING
-        return packed(
+        return pack_view(
             ComparisonView.from_programs(
                 self._beside, drawing.program, self._titles, first=drawing.first
             )
         )
 
     def _show_run(self, view: RunView) -> None:
-        if self._conductor.program is not self.program:
+        if self._run_controller.program is not self.program:
             view = replace(
                 view, over=NO_TURN, amounts=()
             )  # the measurement belongs to another program
-        self.run = packed(view)
+        self.run = pack_view(view)
         if self.values or view.frame.state == "paused":
             self._submit("values", self._show_values)
 
@@ -727,7 +744,7 @@ class Changed:
     is_known: bool
     before: str
     seconds: float
-    comparison: Packed
+    comparison: ViewMessage
 
 
 def was(program: Program, bounds: Mapping[str, int], options: Mapping[str, Any]) -> str:

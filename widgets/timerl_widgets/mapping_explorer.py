@@ -9,7 +9,7 @@ import traitlets
 from timerl_nb.show.systems.assignment_view import MappingView
 from timerl_nb.show.widget_api import Sweep
 from timerl_widgets.bundles import module
-from timerl_widgets.packed import packed
+from timerl_widgets.view_messages import pack_view
 from timerl_widgets.widget import Widget
 
 
@@ -40,7 +40,7 @@ class MappingExplorer(Widget):
         self._sweep = sweep
         self._form: Literal["prose", "published"] = form
         self.drawn = MappingView.from_sweep(sweep, (), form)
-        super().__init__(view=packed(self.drawn), at=[0] * len(self.drawn.settings))
+        super().__init__(view=pack_view(self.drawn), at=[0] * len(self.drawn.settings))
 
     @traitlets.validate("at")
     def _validate_at(self, proposal: dict[str, Any]) -> list[int]:
@@ -59,4 +59,4 @@ class MappingExplorer(Widget):
     @traitlets.observe("at")
     def _on_at_change(self, change: dict[str, Any]) -> None:
         self.drawn = MappingView.from_sweep(self._sweep, tuple(change["new"]), self._form)
-        self.view = packed(self.drawn)
+        self.view = pack_view(self.drawn)

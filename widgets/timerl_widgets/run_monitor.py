@@ -18,9 +18,9 @@ from timerl_nb.show.widget_api import (
     expect_type,
 )
 from timerl_widgets.bundles import module
-from timerl_widgets.conductor import Conductor
-from timerl_widgets.packed import packed
 from timerl_widgets.requests import Command, parse
+from timerl_widgets.run_controller import RunController
+from timerl_widgets.view_messages import pack_view
 from timerl_widgets.widget import Widget
 
 
@@ -43,28 +43,28 @@ class RunMonitor(Widget):
         self._program = a_program(program)
         if running is not None:
             expect_type(running, Running, "a run", "program.start() gives one.")
-        self._conductor = Conductor(self._show)
+        self._run_controller = RunController(self._show)
         super().__init__()
         self.on_msg(self._receive)
         if running is not None:
-            self._conductor.watch(program, running)
+            self._run_controller.watch(program, running)
 
     @property
     def running(self) -> Running | None:
-        return self._conductor.running
+        return self._run_controller.running
 
     def start(self, **options: Any) -> Running:
         """Run the program, with the options of `Program.start`."""
-        return self._conductor.start(self._program, **options)
+        return self._run_controller.start(self._program, **options)
 
     def close(self) -> None:
         """Close the widget; an active run continues."""
-        if "_conductor" in vars(self):  # the constructor has completed
-            self._conductor.detach()
+        if "_run_controller" in vars(self):  # the constructor has completed
+            self._run_controller.detach()
         super().close()
 
     def _show(self, view: RunView) -> None:
-        self.run = packed(view)
+        self.run = pack_view(view)
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
         try:
@@ -72,13 +72,13 @@ class RunMonitor(Widget):
             if not isinstance(request, Command):
                 raise OptionError("the message is not a command for a run.")
             self.acknowledged = max(self.acknowledged, request.number)
-            self._conductor.act(request, self._program)
+            self._run_controller.act(request, self._program)
             self.problem = ""
         except TimeRLError as error:
             self.problem = str(error)
 
     def _shown_as(self) -> tuple[str, Callable[[], str]]:
-        view = self._conductor.latest()
+        view = self._run_controller.latest()
         if view is None:
             bounds = ", ".join(f"{name} = {n}" for name, n in self._program.bounds.items())
             text = f"RunMonitor({bounds}): the run had not started"

@@ -10,8 +10,8 @@ from timerl_nb.show.recording.recording_view import with_stretches
 from timerl_nb.show.widget_api import OptionError, Recorded, TimeRLError, expect_type
 from timerl_widgets.bundles import module
 from timerl_widgets.explorer import Explorer
-from timerl_widgets.packed import NOTHING, packed
 from timerl_widgets.requests import Zoom, parse
+from timerl_widgets.view_messages import NOTHING, pack_view
 from timerl_widgets.widget import Widget
 
 
@@ -51,7 +51,7 @@ class ScopeView(Widget):
         launches = [one.op_ids for one in self.drawn.operations]
         self._ids = frozenset(op_id for op_ids in launches for op_id in op_ids)
         self._explorer = explorer
-        super().__init__(view=packed(self.drawn), stretch=NOTHING, lineage=NOTHING)
+        super().__init__(view=pack_view(self.drawn), stretch=NOTHING, lineage=NOTHING)
         self.on_msg(self._receive)
         if explorer is not None:
             traitlets.link((explorer, "selected"), (self, "selected"))
@@ -74,6 +74,6 @@ class ScopeView(Widget):
             if not isinstance(asked, Zoom):
                 raise OptionError("the message is not a time window of the recording.")
             shown = self._stretches.view(asked.begin, asked.end, asked.width, asked.process)
-            self.stretch, self.problem = packed(shown), ""
+            self.stretch, self.problem = pack_view(shown), ""
         except TimeRLError as error:
             self.problem = str(error)

@@ -9,7 +9,7 @@ import traitlets
 from timerl_nb.show.systems import stream_view
 from timerl_nb.show.widget_api import Report
 from timerl_widgets.bundles import module
-from timerl_widgets.packed import packed
+from timerl_widgets.view_messages import pack_view
 from timerl_widgets.widget import Widget
 
 
@@ -37,7 +37,7 @@ class StreamView(Widget):
         """
         self.drawn = stream_view.StreamView.from_reports(*reports, name=name)
         self._kernels = {one.kernel for run in self.drawn.runs for one in run.launches}
-        super().__init__(view=packed(self.drawn))
+        super().__init__(view=pack_view(self.drawn))
 
     @traitlets.validate("selected")
     def _validate_selected(self, proposal: dict[str, Any]) -> list[int]:

@@ -247,20 +247,20 @@ def test_folders_with_older_names_of_arguments_are_resumed(
 ) -> None:
     one = trl.replay.Ddpg("Pendulum-v1", hidden=(4,), tau=0.01)
     older = {"learning_starts": "least", "algorithm.tau": "algorithm.share"}
-    save = kept_training.KeptTraining.save
+    save = kept_training.SavedTraining.save
 
     def save_with_older_names(kept: Any, arrays: Any, about: Any) -> None:
-        asked = kept._asked if format_name == "_FORMAT" else kept._asked_first
+        asked = kept._arguments if format_name == "_FORMAT" else kept._arguments_of_format_1
         with monkeypatch.context() as patch:
             renamed = {older.get(name, name): x for name, x in asked.items()}
             if format_name == "_FIRST":
                 renamed["algorithm"] = renamed["algorithm"].replace(", tau=", ", share=")
-            patch.setattr(kept, "_asked", renamed)
+            patch.setattr(kept, "_arguments", renamed)
             patch.setattr(kept_training, "_FORMAT", getattr(kept_training, format_name))
             save(kept, arrays, about)
 
     with monkeypatch.context() as patch:
-        patch.setattr(kept_training.KeptTraining, "save", save_with_older_names)
+        patch.setattr(kept_training.SavedTraining, "save", save_with_older_names)
         trained(one, tmp_path)
     text = (tmp_path / "training.safetensors").read_bytes()
     assert b"least" in text and b"share" in text and b"tau" not in text

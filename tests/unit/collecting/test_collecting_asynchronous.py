@@ -319,7 +319,7 @@ def test_a_slow_environment_holds_up_no_other(
     with trl.collect(
         env, lambda obs: np.zeros(len(obs), int), envs=3, steps=2, seed=5, ready=1
     ) as collector:
-        assert collector.ways.chosen == "processes"
+        assert collector.strategies.chosen == "processes"
 
         def take() -> int:
             batch = collector.next()
@@ -368,7 +368,7 @@ def test_envpool() -> None:
     with trl.collect(
         "envpool.CartPole-v1", policy, envs=ENVS, steps=30, seed=3, ready=2
     ) as collector:
-        assert collector.ways.chosen == "threads"
+        assert collector.strategies.chosen == "threads"
         batches = [collector.next() for _ in range(20)]
     first = distinct_seeds(3, 1)[0] % (2**31 - ENVS)
     pool = envpool.make_gymnasium("CartPole-v1", num_envs=ENVS, seed=first)

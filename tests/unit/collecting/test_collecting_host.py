@@ -59,7 +59,7 @@ def named(how: str, **options: Any) -> Collector:
     return trl.collect(env, act, how=how, envs=ENVS, steps=STEPS, seed=11)
 
 
-WAYS: Mapping[str, Callable[..., Collector]] = (
+STRATEGIES: Mapping[str, Callable[..., Collector]] = (
     {
         how: lambda how=how, **options: named(how, **options)
         for how in ("loop", "native", "processes")
@@ -93,10 +93,11 @@ def expected(offset: int, once: bool = False) -> Iterator[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("way", "once"), [(way, once) for way in WAYS for once in (False, True)][:-1]
+    ("strategy", "once"),
+    [(strategy, once) for strategy in STRATEGIES for once in (False, True)][:-1],
 )
-def test_every_way_brings_what_environments_count(way: str, once: bool) -> None:
-    with WAYS[way](once=once) as c:
+def test_every_way_brings_what_environments_count(strategy: str, once: bool) -> None:
+    with STRATEGIES[strategy](once=once) as c:
         batches = [c.next() for _ in range(6)]
     obs = np.concatenate([b.obs for b in batches])
     offsets = obs[0, :, 0].astype(int)
@@ -135,7 +136,7 @@ def test_every_way_brings_what_environments_count(way: str, once: bool) -> None:
         assert b.count == np.asarray(b.valid).sum()
         if k + 1 < len(batches):
             np.testing.assert_array_equal(b.last_obs, batches[k + 1].obs[0])
-    assert (invalid > 0) == (way in ("native", "NextStep"))
+    assert (invalid > 0) == (strategy in ("native", "NextStep"))
 
 
 def test_the_loop_is_gymnasiums() -> None:

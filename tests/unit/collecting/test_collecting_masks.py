@@ -25,13 +25,13 @@ def masks_of(obs: Any) -> np.ndarray[Any, Any]:
     return np.array([permitted(*row) for row in rows]).reshape((*np.shape(obs)[:-1], -1))
 
 
-def collector_of(way: str, policy: Any, params: Any = None, **options: Any) -> Any:
-    if way in MODES:
+def collector_of(strategy: str, policy: Any, params: Any = None, **options: Any) -> Any:
+    if strategy in MODES:
         makes = [lambda k=k: Masking(offset=k, **options) for k in range(ENVS)]
-        env = SyncVectorEnv(makes, autoreset_mode=AutoresetMode(way))
+        env = SyncVectorEnv(makes, autoreset_mode=AutoresetMode(strategy))
         return trl.collect(env, policy, steps=STEPS, params=params)
     env = trl.env.make(f"gym.{NAME}", **options)
-    return trl.collect(env, policy, envs=ENVS, steps=STEPS, how=way, params=params)
+    return trl.collect(env, policy, envs=ENVS, steps=STEPS, how=strategy, params=params)
 
 
 def last_permitted(obs: Any, action_mask: Any) -> Any:
@@ -39,12 +39,12 @@ def last_permitted(obs: Any, action_mask: Any) -> Any:
     return action_mask.shape[1] - 1 - action_mask[:, ::-1].argmax(1), {"seen": action_mask}
 
 
-@pytest.mark.parametrize("way", ["loop", "processes", *MODES])
+@pytest.mark.parametrize("strategy", ["loop", "processes", *MODES])
 @pytest.mark.parametrize("as_list", [False, True])
-def test_policies_and_batches_get_the_masks(way: str, as_list: bool) -> None:
-    if way == "processes" and as_list:
+def test_policies_and_batches_get_the_masks(strategy: str, as_list: bool) -> None:
+    if strategy == "processes" and as_list:
         pytest.skip("processes are slow to start")
-    with collector_of(way, last_permitted, as_list=as_list) as collector:
+    with collector_of(strategy, last_permitted, as_list=as_list) as collector:
         batches = [collector.next() for _ in range(3)]
     ends = 0
     for batch in batches:

@@ -12,7 +12,7 @@ from benchmarks.collecting.fitting import Cell, Run, fit, measured
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.collecting.collection_task import Task
-from timerl_nb.collecting.collector import WAYS
+from timerl_nb.collecting.collector import STRATEGIES
 from timerl_nb.collecting.cost_model import Device, Load, StepCosts, device_here, device_of, likely
 from timerl_nb.collecting.policies.ready_policies import Random
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work
@@ -117,7 +117,7 @@ def test_steps_are_counted_or_estimated_from_sizes() -> None:
         assert about.arrays == len(next(c._source.program.turns(0)))
     counted = StepCosts.from_task(task, Work(320, 1024 * 50, 1024 * 70, 1))
     assert counted == StepCosts(20, 50, 70, about.state, about.row, about.arrays)
-    order = [way.name for way in likely(task, WAYS[::-1])]
+    order = [strategy.name for strategy in likely(task, STRATEGIES[::-1])]
     assert order.index("scan") < order.index("step") < order.index("loop")
 
 

@@ -112,18 +112,18 @@ def as_arrays(b: Batch) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("way", "form"),
+    ("strategy", "form"),
     [
-        (way, form)
-        for way in MADE
+        (strategy, form)
+        for strategy in MADE
         for form in ("numpy", "jax")
-        if (way, form) != ("processes", "jax")
+        if (strategy, form) != ("processes", "jax")
     ],
 )
-def test_what_is_written_into_a_batch_changes_no_later_one(way: str, form: str) -> None:
-    with MADE["loop" if way == "processes" else way]() as d:
+def test_what_is_written_into_a_batch_changes_no_later_one(strategy: str, form: str) -> None:
+    with MADE["loop" if strategy == "processes" else strategy]() as d:
         expected = [as_arrays(d.next()) for _ in range(10)]
-    with MADE[way]() as c:
+    with MADE[strategy]() as c:
         for k, wants in enumerate(expected):
             b = c.next()
             for have, want in zip(as_arrays(b), wants, strict=True):
@@ -134,9 +134,9 @@ def test_what_is_written_into_a_batch_changes_no_later_one(way: str, form: str) 
                 overwrite(x)
 
 
-@pytest.mark.parametrize("way", list(MADE)[:3])
-def test_episodes_are_those_of_the_environments_whenever_they_are_read(way: str) -> None:
-    with MADE[way]() as c, MADE[way]() as d:
+@pytest.mark.parametrize("strategy", list(MADE)[:3])
+def test_episodes_are_those_of_the_environments_whenever_they_are_read(strategy: str) -> None:
+    with MADE[strategy]() as c, MADE[strategy]() as d:
         for _ in range(5):
             b, want = c.next(), d.next()
             for name in ARRAYS:
@@ -200,9 +200,9 @@ def test_names_that_batches_do_not_have_are_free_in_every_way() -> None:
 # --- batches as values -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["scan", "loop"])
-def test_a_batch_is_a_tree_of_jax(way: str) -> None:
-    with MADE[way]() as c:
+@pytest.mark.parametrize("strategy", ["scan", "loop"])
+def test_a_batch_is_a_tree_of_jax(strategy: str) -> None:
+    with MADE[strategy]() as c:
         one, other = c.next(), c.next()
     leaves, kind = jax.tree.flatten(one)
     assert len(leaves) == 8 and kind == jax.tree.structure(other)
@@ -231,9 +231,9 @@ def test_a_batch_is_a_tree_of_jax(way: str) -> None:
         _ = mapped.episodes
 
 
-@pytest.mark.parametrize("way", list(MADE)[:3])
-def test_a_batch_is_copied_and_pickled_with_its_episodes(way: str) -> None:
-    with MADE[way]() as c:
+@pytest.mark.parametrize("strategy", list(MADE)[:3])
+def test_a_batch_is_copied_and_pickled_with_its_episodes(strategy: str) -> None:
+    with MADE[strategy]() as c:
         c.next()
         b = c.next()
         copies: list[Callable[[Batch], Batch]] = [

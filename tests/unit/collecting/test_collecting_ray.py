@@ -94,7 +94,7 @@ def test_batches_equal_those_of_processes(monkeypatch: pytest.MonkeyPatch) -> No
         for params in (None, None, new, None):
             batches.append((one.next(params), other.next(params)))
         assert other.counts.copies == 2 * len(FIELDS) and other.counts.calls == 2
-        assert len(other.ways) == len(one.ways) + 2
+        assert len(other.strategies) == len(one.strategies) + 2
     for pair in batches:
         assert_equal(*pair)
     assert [b.policy_version for _, b in batches] == [0, 0, 1, 1]
@@ -349,11 +349,12 @@ def test_an_interrupt_during_a_batch_loses_no_step(
 def test_auto_considers_ray_only_on_request() -> None:
     more: dict[str, Any] = {"envs": 2, "steps": 4}
     with trl.collect("gym.CartPole-v1", network(), **more) as c:
-        assert not [row.name for row in c.ways if row.name.startswith("ray")]
+        assert not [row.name for row in c.strategies if row.name.startswith("ray")]
     with trl.collect("gym.CartPole-v1", network(), cluster="ray", workers=1, **more) as c:
-        row = c.ways["ray"]
+        row = c.strategies["ray"]
         assert row.speed is not None and row.speed.median > 0 and row.why_not is None
         assert (
-            "EnvPool" in str(c.ways["ray-threads"].why_not) or c.ways["ray-threads"].speed is None
+            "EnvPool" in str(c.strategies["ray-threads"].why_not)
+            or c.strategies["ray-threads"].speed is None
         )
         assert c.next().count == 8

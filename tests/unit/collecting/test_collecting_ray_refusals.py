@@ -34,7 +34,7 @@ def test_without_ray_the_strategy_does_not_apply(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(MissingPartError, match="Ray cannot be imported") as missing:
         import_ray()
     assert 'pip install "timerl-nb[ray]"' in missing.value.hint
-    row = collect(cluster="ray", how="any").ways["ray"]
+    row = collect(cluster="ray", how="any").strategies["ray"]
     assert row.why_not == 'Ray is not installed: pip install "timerl-nb[ray]"'
 
 
@@ -102,7 +102,7 @@ def test_other_environments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_auto_ignores_an_initialised_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
     with collect(how="auto") as c:
-        assert "ray" not in [row.name for row in c.ways]
+        assert "ray" not in [row.name for row in c.strategies]
 
 
 @pytest.mark.parametrize(("envs", "count"), [(1, 1), (5, 2), (7, 3), (64, 9), (4, 4)])

@@ -115,7 +115,7 @@ def test_groups_return_the_rows_of_all_environments(name: str) -> None:
     groups = [group_of(task, first, last) for first, last in SPLITS]
     for number in range(3):
         batch = whole.next(task.acting.weights)
-        whole.handed_out()
+        whole.confirm_received()
         pieces = [collected(group, number, task.acting.weights) for group in groups]
         for (first, last), piece in zip(SPLITS, pieces, strict=True):
             for field, x in piece["arrays"].items():
@@ -213,7 +213,7 @@ class Scripted:
     def next(self, weights: Any, version: int = 0) -> Batch:
         return self._batches[0]
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         self._batches.pop(0)
 
 

@@ -205,4 +205,4 @@ def test_a_sweep_that_is_interrupted_gives_what_is_known(monkeypatch: pytest.Mon
     monkeypatch.setattr(Sweeper, "step", interrupted)
     view = swept(steps=[1, 2, 8])
     assert len(view) == 2 and view.measured == ()
-    assert view.told == "returns over steps: 2 of 3 predicted; measured: none"
+    assert view.summary == "returns over steps: 2 of 3 predicted; measured: none"

@@ -61,7 +61,7 @@ def test_lengths_and_checkpoints_are_read_back(tmp_path: Path) -> None:
     result = ctx.compile({I: 3, T: trl.until(x >= 4.0, at_most=6)}).execute()
     back = trl.Result.load(result.save(tmp_path / "result"))
     np.testing.assert_array_equal(back.lengths["T"], [5, 4, 3])
-    assert list(back.kept) == list(result.kept) and len(back.kept) == 4
+    assert list(back.checkpoints) == list(result.checkpoints) and len(back.checkpoints) == 4
     assert_equal(dict(result.lengths), dict(back.lengths))
     assert dict(back) != {} and back["x"].shape == (3, 6)
 

@@ -38,6 +38,37 @@ def test_variables_name_tensors_that_have_no_name(program: trl.Program) -> None:
     assert not {"b", "t", "dnn", "env"} & labels
 
 
+def test_results_of_a_step_without_a_variable_are_named_after_the_step(
+    program: trl.Program,
+) -> None:
+    labels = [op.label for op in program.pdg]
+    assert {"step.terminated", "step.truncated", "next_angle"} <= set(labels)
+    assert "step.reward" not in labels and labels.count("r") == 1  # the variable has priority
+
+    with trl.Context("b", "t") as ctx:
+        (b, _), (t, T) = ctx.dims
+        env = trl.env.make("CartPole-v1", autoreset="same_step")
+        o = trl.like(env.obs_space, domain=(b, t))
+        o[b, 0] = env.reset(domain=b)
+        step = env.step(trl.random.randint(2, domain=(b, t)))
+        o[b, t + 1] = step.obs
+        memory = trl.replay.window(5, over=t, steps=2)
+        rewards = memory.ends(memory.returns(step, 0.9)[0], memory.draw(3, domain=(b, t)))
+        ctx.output("mean", rewards.mean(axis=0).mean(over=b))
+    named = {op.label for op in ctx.compile({"B": 2, "T": 8}).pdg}
+    assert {"step.reward", "step.done", "n_step_reward", "positions"} <= named
+
+
+def test_a_default_name_of_a_discarded_operation_names_no_later_one() -> None:
+    with trl.Context("t") as ctx:
+        x = trl.data([1.0, 2.0], domain=ctx.dims[0][:1])
+        with pytest.raises(ZeroDivisionError), ctx.attempt():
+            ctx.label_by_default("lost", x + 1.0)
+            raise ZeroDivisionError
+        ctx.output("y", (x * 2.0) + 3.0)
+    assert "lost" not in {op.label for op in ctx.compile({"T": 2}).pdg}
+
+
 def test_a_name_of_its_own_is_kept() -> None:
     with trl.Context("t") as ctx:
         x = trl.data([1.0, 2.0], domain=ctx.dims[0][:1]).named("mine")

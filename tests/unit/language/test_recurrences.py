@@ -142,7 +142,7 @@ def test_a_module_at_points() -> None:
     with trl.Context("i", "e") as ctx:
         (i, _), (e, _) = ctx.dims
         env = trl.env.make("CartPole-v1")
-        dnn = trl.DNNBuilder(domain=(i, e)).from_env(env, [3], critic="apart").build()
+        dnn = trl.DNNBuilder(domain=(i, e)).from_env(env, [3], critic="separate").build()
         x = trl.constant([0.1, 0.2, 0.3, 0.4])
         first = dnn[i, 0]
         assert first(x).logits.domain == ("i",) and dnn(x).logits.domain == ("i", "e")

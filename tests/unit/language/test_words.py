@@ -485,7 +485,7 @@ ELSEWHERE: dict[str, str] = {
     "profile": "test_profiler",
     "sweep": "test_sweeping",
     "tune_machine": "test_machine",
-    "explore": "test_place",
+    "explore": "test_family_position",
 }
 
 

@@ -58,7 +58,7 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "a widget of a text": (lambda p: timerl_widgets.PdgView("x"), "program.pdg"),
     "a widget of a plan": (lambda p: timerl_widgets.MemoryTimeline(p.memory), PROGRAM),
     "a recording of a program": (lambda p: timerl_widgets.ScopeView(p), "scope.read"),
-    "ways of a program": (lambda p: timerl_widgets.WaysExplorer(p), "trl.collect"),
+    "strategies of a program": (lambda p: timerl_widgets.StrategiesExplorer(p), "trl.collect"),
     "a recording beside a program": (lambda p: p.scope(turns=1).explore(explorer=p), "explore"),
     "a figure of a program": (lambda p: scope_figure(p), "scope.read"),
     "a figure of nothing known": (lambda p: p.scope(turns=1).figure("op"), "operations"),

@@ -129,10 +129,10 @@ def test_memory_grows_by_the_parts_at_most() -> None:
     whole = compiled(lambda b, t, T: plain(b, t, T).sum(over=t), False).with_bounds(bounds)
     blocks = whole.with_options(tile={"b": 15_000})
     (tile,) = blocks.executable.tiles
-    assert tile.held == 2 * 15_000 * 3 * 4  # a state, and the sum
-    assert f"{tile.held:,} bytes" in str(blocks.stages["tile"].artifact)
+    assert tile.live_bytes == 2 * 15_000 * 3 * 4  # a state, and the sum
+    assert f"{tile.live_bytes:,} bytes" in str(blocks.stages["tile"].artifact)
     assert blocks.memory.peak == whole.memory.peak
-    assert stated(blocks) <= stated(whole) + tile.held
+    assert stated(blocks) <= stated(whole) + tile.live_bytes
 
 
 def iterations(count: int) -> trl.Program:

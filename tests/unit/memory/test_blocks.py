@@ -169,5 +169,5 @@ def test_a_returned_block_holds_all_rows() -> None:
     result = program.execute(on_event=events.append)
     assert_same(Reference(ctx.pdg(), bounds, 0).outputs(), result, "run")
     assert_memory_is_sound(program, result, events)
-    assert result.memory.kept == 3 * (6 * 4 + 4)
+    assert result.memory.retained == 3 * (6 * 4 + 4)
     np.testing.assert_array_equal(result["y"].max(1), result["most"])

@@ -111,7 +111,7 @@ def test_what_isl_gives_up_is_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Vectorize.run
 
     def given_up(self: Vectorize, pdg: Any) -> Any:
-        if any(way != "keep" for _, way in self.ways):
+        if any(strategy != "keep" for _, strategy in self.strategies):
             raise CeilingError("it takes too much.")
         return run(self, pdg)
 
@@ -151,12 +151,15 @@ def test_what_is_kept_instead_of_being_computed_again_is_told_with_the_memory(
     small = program.with_options(device_memory=leaving(program, 0.7))
     assert "rematerialize" not in small.stages
     (choice,) = small.stages["memory"].choices
-    assert [one.name for one in choice.candidates] == ["keep", "again"]
+    assert [one.name for one in choice.candidates] == ["keep", "recompute"]
     found = choice.taken.forecast
     assert choice.taken.name == "keep" and isinstance(found, Forecast)
     assert found.needed == small.memory.needed
     (shown,) = StepsView.from_stage(small.stages["memory"]).choices
-    assert [(way.name, way.taken) for way in shown.candidates] == [("keep", True), ("again", False)]
+    assert [(way.name, way.taken) for way in shown.candidates] == [
+        ("keep", True),
+        ("recompute", False),
+    ]
     assert choice.what in small.export_html(tmp_path / "page").read_text()
     # no choice without a budget, nor if the options leave one alternative
     assert program.stages["memory"].choices == ()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb.compiler.memory.liveness.slot_live_ranges import LiveRanges
-from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives, series
+from timerl_nb.compiler.memory.liveness.value_lifetimes import ValueLiveRanges, series
 from timerl_nb.compiler.memory.memory_timeline import Span
-from timerl_nb.compiler.memory.placement.ring_sizes import Axis, _reach, apart, ring
+from timerl_nb.compiler.memory.placement.ring_sizes import Axis, _reach, have_disjoint_slots, ring
 from timerl_nb.compiler.memory.placement.storage_kinds import choose
 
 
@@ -37,7 +37,7 @@ def spans(draw: st.DrawFn) -> Span:
     longest = draw(st.integers(0, 5))
     ages = draw(st.lists(st.integers(0, longest), min_size=len(born), max_size=len(born)))
     dies = born + np.array(ages, np.int64)
-    return Span((("x", 4),), Lives(points, born, dies, dies))
+    return Span((("x", 4),), ValueLiveRanges(points, born, dies, dies))
 
 
 @given(spans())
@@ -99,7 +99,7 @@ def test_a_ring_much_longer_than_what_is_there_at_once_is_found() -> None:
     apart_by = LiveRanges(at, born, 2 * (born // 2) + 2)
     assert apart_by.most_at_once == 2
     assert ring(apart_by, [], 0) == Axis(0, 13)
-    assert not apart([Axis(0, 12)], [apart_by])
+    assert not have_disjoint_slots([Axis(0, 12)], [apart_by])
     assert ring(apart_by, [], 0, longest=13) == Axis(0, 13)
     assert ring(apart_by, [], 0, longest=12) is None
     near = LiveRanges(np.arange(24)[:, None], born, born + 3)

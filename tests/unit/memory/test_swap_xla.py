@@ -104,8 +104,8 @@ def test_only_what_is_too_much_leaves(whole: trl.Program, share: float) -> None:
     assert f"for t >= {first}" in str(plan)
     excess = whole.memory.needed - budget(program)
     assert excess <= swap.bytes_moved // BOUNDS["I"] <= excess + 4 * swap.away.nbytes
-    (axis,) = {one for b in lowered.layout.buffers.values() for one in b.axes if one.kept}
-    assert axis.kept == first and axis.turns <= 2
+    (axis,) = {one for b in lowered.layout.buffers.values() for one in b.axes if one.prologue}
+    assert axis.prologue == first and axis.turns <= 2
     for executor in ("xla", "interpret"):
         want, have = (
             one.with_options(executor=executor).execute(seed=4) for one in (whole, program)

@@ -186,7 +186,7 @@ def test_tuning_measures_a_few_ways_and_remembers_the_fastest(
     assert tuning is not None and not tuning.remembered and "measured" in str(tuning)
     assert tuning.seconds.keys() == {
         "whole",
-        *(f"blocks of {n} along t, {how}" for n in (1, 2) for how in ("kept", "again")),
+        *(f"blocks of {n} along t, {how}" for n in (1, 2) for how in ("stored", "recomputed")),
     }
     assert tuning.seconds[tuning.taken] == min(tuning.seconds.values()) > 0
     assert program.options == tuning.options and not program.options.tune

@@ -352,7 +352,7 @@ def test_files_and_calls_say_of_which_seed_they_are(tmp_path: Path) -> None:
     points = sorted((at["seed"], at["i"]) for at in called)
     assert points == [(s, i) for s in (0, 1) for i in range(4)]
     row = result.row(1)
-    assert [dict(one.point) for one in row.kept] == [{"i": 1}, {"i": 3}]
+    assert [dict(one.point) for one in row.checkpoints] == [{"i": 1}, {"i": 3}]
     last = trl.load(tmp_path / "net" / "seed=1,i=3.safetensors")
     assert_equal(last, row.policy(step=3).weights)
     assert row.policy()(np.zeros((5, 4), np.float32)).shape == (5,)

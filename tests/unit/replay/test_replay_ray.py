@@ -143,7 +143,7 @@ def test_a_death_in_mode_exact_names_the_save_to_resume_from(tmp_path: Path) -> 
         run.result()
     assert [one.what for one in run.losses] == ["actor 1"]
     said = str(failed.value)
-    assert "actor 1 has died" in said and "to resume from its save after turn 4" in said
+    assert "actor 1 has died" in said and "to resume from its save after iteration 4" in said
     assert str(tmp_path / "run") in said
     assert bits(trained(turns=30, actors=1, folder=tmp_path / "run", **options)) == want
 

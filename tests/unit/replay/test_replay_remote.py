@@ -154,7 +154,7 @@ def test_steps_of_incomplete_entries_are_counted(n_step: int) -> None:
     [
         ("", 4, "pass folder= to save a run"),
         ("late", 1000, "has no save yet: choose a smaller every="),
-        ("saved", 4, "to resume from its save after turn 4"),
+        ("saved", 4, "to resume from its save after iteration 4"),
     ],
 )
 def test_a_failed_exact_run_names_its_save(

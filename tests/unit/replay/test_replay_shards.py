@@ -241,7 +241,7 @@ def test_an_insertion_whose_rows_disappear_is_counted() -> None:
     buffer, opened = sharded(like(64), 2)
     buffer.insert_entries(rows(0, 8))
     opened[1].loses = True
-    with pytest.warns(TimeRLWarning, match="8 rows were lost with a block for shard 1"):
+    with pytest.warns(TimeRLWarning, match="8 rows were lost with a rollout for shard 1"):
         buffer.insert_entries(rows(8, 8))
         assert set(buffer.sample(50)["number"]) <= set(range(8))
     assert buffer.shard_sizes == (8, 0)

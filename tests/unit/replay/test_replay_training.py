@@ -329,7 +329,7 @@ def test_threads_move_from_acting_to_training_and_back() -> None:
 
 
 def test_others_go_on_when_actors_fail() -> None:
-    with pytest.warns(trl.errors.TimeRLWarning, match="restarts; its last block is lost"):
+    with pytest.warns(trl.errors.TimeRLWarning, match="restarts; its last rollout is lost"):
         run = trained(counted(raises=9), actors=2, groups=4, envs=1, turns=150)
         run.result()
     assert run.turn == 150 and run.deaths
@@ -349,7 +349,7 @@ def test_an_actor_goes_on_when_the_other_is_killed() -> None:
     run = trained(actors=2, envs=1, how="processes", turns=None)
     until(lambda: run.turn > 20 and len(processes()) == 2)
     victim, *others = processes()
-    with pytest.warns(trl.errors.TimeRLWarning, match="restarts; its last block is lost"):
+    with pytest.warns(trl.errors.TimeRLWarning, match="restarts; its last rollout is lost"):
         victim.kill()
         until(lambda: run.deaths)
     at = run.turn

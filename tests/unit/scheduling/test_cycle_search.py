@@ -8,7 +8,7 @@ import timerl_nb as trl
 from timerl_nb.base.errors import ScheduleError
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.scheduling import cycle_counterexample
-from timerl_nb.compiler.scheduling.cycle_counterexample import is_circle, search_circle
+from timerl_nb.compiler.scheduling.cycle_counterexample import is_cycle, search_cycles
 from timerl_nb.compiler.scheduling.infeasible_schedule_error import find_cycle
 
 
@@ -41,8 +41,8 @@ def test_a_cycle_is_shown_at_small_and_at_large_bounds(sizes: tuple[int, ...]) -
     error = compile_error(bounds)
     assert "its gradient has none" in error.what
     assert "detach the value carried from i to i + 1" in str(error)
-    assert error.circle is not None and error.circle.bounds == bounds
-    assert is_circle(carried().pdg(), error.circle)
+    assert error.cycle is not None and error.cycle.bounds == bounds
+    assert is_cycle(carried().pdg(), error.cycle)
 
 
 def test_the_advice_about_a_carried_value_works() -> None:
@@ -55,7 +55,7 @@ def test_a_limited_search_continues_under_smaller_bounds(monkeypatch: pytest.Mon
     error = compile_error({"B": 32, "I": 100, "T": 16})
     assert "under smaller bounds these values depend on each other in a cycle" in error.what
     assert "the search under B = 32, I = 100, T = 16 was stopped at its limit" in str(error)
-    assert error.circle is not None and error.circle.bounds == {"B": 2, "I": 2, "T": 2}
+    assert error.cycle is not None and error.cycle.bounds == {"B": 2, "I": 2, "T": 2}
     assert "detach the value carried from i to i + 1" in str(error)
 
 
@@ -85,4 +85,4 @@ def test_a_search_without_a_cycle_states_its_bounds(monkeypatch: pytest.MonkeyPa
 
 def test_a_search_is_limited_in_dependences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycle_counterexample, "EDGES", 5)
-    assert [found.is_complete for found in search_circle(without_a_cycle(), (8,))] == [False]
+    assert [found.is_complete for found in search_cycles(without_a_cycle(), (8,))] == [False]

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import timerl_widgets
 from timerl_widgets import Explorer, IterationSpaceView, LoopView, MemoryTimeline, RunMonitor
+from timerl_widgets.background_worker import BackgroundWorker
 from timerl_widgets.drawing import Drawing
-from timerl_widgets.worker import Worker
 
 import timerl_nb as trl
 from tests.patterns import PATTERNS
@@ -465,11 +465,11 @@ def test_values_of_a_paused_run_are_read_once_for_each_position(
     chosen = [min(op.id for op in explorer.program.fused)]
     with explorer.start(paused=True) as run:
         run.step()
-        assert run.wait(60) and _until(lambda: explorer._conductor.view is not None)
+        assert run.wait(60) and _until(lambda: explorer._run_controller.view is not None)
         explorer.selected = chosen
         assert explorer.wait(60) and read == [(tuple(chosen), None)]
         for _ in range(3):  # frames of the paused run, and the inspector's request of the page
-            explorer._show_run(explorer._conductor.view)
+            explorer._show_run(explorer._run_controller.view)
             explorer._receive(None, {"kind": "inspect", "ids": chosen, "stage": "fuse"}, None)
             assert explorer.wait(60)
         assert len(read) == 1 and explorer.values
@@ -565,7 +565,7 @@ def _until(holds: Callable[[], bool], seconds: float = 20) -> bool:
 
 def test_a_worker_does_the_last_of_a_kind() -> None:
     worker, begun, go, done = (
-        Worker("test", _raised),
+        BackgroundWorker("test", _raised),
         threading.Event(),
         threading.Event(),
         list[str](),
@@ -595,7 +595,7 @@ def test_a_worker_outlives_its_jobs_errors() -> None:
         if len(heard) > 1:
             raise RuntimeError("nobody can be told")
 
-    worker = Worker("test", failed)
+    worker = BackgroundWorker("test", failed)
     for k in range(3):
         worker.ask("breaks", lambda: done.append(1 // 0))
         worker.ask("works", lambda k=k: done.append(k))
@@ -625,7 +625,7 @@ def _raised(error: Exception) -> None:
 
 
 def test_a_worker_that_rests_begins_anew() -> None:
-    worker, done = Worker("test", _raised, idle=0.01), list[int]()
+    worker, done = BackgroundWorker("test", _raised, idle=0.01), list[int]()
     for k in range(3):
         worker.ask("job", lambda k=k: done.append(k))
         assert worker.wait(10)

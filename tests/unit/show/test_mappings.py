@@ -54,7 +54,9 @@ def test_what_counts_adds_up(form: Any) -> None:
             )
             assert cell.seconds and cell.speed == pytest.approx(512 / cell.seconds)
         assert [one.name for one in view.traffic if one.counts] == [view.memory]
-        assert view.told in str(view) and f"* replay on {view.told.split(',')[0][10:]}" in str(view)
+        assert view.summary in str(
+            view
+        ) and f"* replay on {view.summary.split(',')[0][10:]}" in str(view)
 
 
 def test_sliders_and_cells_are_what_a_page_may_write() -> None:
@@ -62,7 +64,7 @@ def test_sliders_and_cells_are_what_a_page_may_write() -> None:
     assert isinstance(widget, MappingExplorer) and widget.at == [0] and widget.selected == []
     widget.set_state({"at": [1], "selected": ["GPU1", "CPU"]})
     assert widget.drawn.settings[0].values == ("16 GB/s", "0.001 GB/s")
-    assert widget.view["json"]["told"].startswith("replay on CPU, learner on CPU")
+    assert widget.view["json"]["summary"].startswith("replay on CPU, learner on CPU")
     assert widget.selected == ["GPU1", "CPU"]
     for bad, kept in (([9], [1]), ([-3], [0]), ([0, 0], [0]), ([], [0])):
         widget.set_state({"at": bad})

@@ -9,7 +9,7 @@ from tests.pixels import pixels
 from tests.reinforce import reinforce
 from tests.unit.checks import leaving
 from timerl_nb.show import StoresView
-from timerl_nb.show.memory.store_view import Amount, Place, measured_amounts
+from timerl_nb.show.memory.store_view import Amount, BufferRow, measured_amounts
 
 BOUNDS = {"B": 3, "I": 4, "T": 12}
 
@@ -28,7 +28,7 @@ def interpreted() -> trl.Program:
     return compiled(executor="interpret")
 
 
-def place(view: StoresView, tensor: str) -> Place:
+def place(view: StoresView, tensor: str) -> BufferRow:
     """Return the slot of a tensor."""
     return next(one for one in view.places if one.tensors[0].name == tensor)
 

@@ -11,7 +11,7 @@ import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from tests.unit.show.test_mappings import swept
-from timerl_nb.collecting.strategy_report import Ways
+from timerl_nb.collecting.strategy_report import StrategyReport
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.streams import Stream
 
@@ -58,7 +58,7 @@ WRITTEN = {
     "RunMonitor": set[str](),
     "ScopeView": {"selected", "operation"},
     "StreamView": {"selected", "step"},
-    "WaysExplorer": {"selected"},
+    "StrategiesExplorer": {"selected"},
 }
 
 
@@ -73,9 +73,11 @@ def test_a_page_writes_what_is_named_and_nothing_else(
         "MappingExplorer": swept,
         "ScopeView": program.scope,
         "StreamView": lambda: Stream("none", ()).run("serial"),
-        "WaysExplorer": lambda: trl.collect("CartPole-v1", trl.policies.random, how="scan"),
+        "StrategiesExplorer": lambda: trl.collect("CartPole-v1", trl.policies.random, how="scan"),
     }
-    monkeypatch.setattr("timerl_nb.collecting.Collector.ways_for", lambda *_: Ways((), "scan", ""))
+    monkeypatch.setattr(
+        "timerl_nb.collecting.Collector.strategies_for", lambda *_: StrategyReport((), "scan", "")
+    )
     made = getattr(timerl_widgets, name)(taken.get(name, lambda: program)())
     written = WRITTEN.get(name, {"selected"})
     others = set(made.keys) - written

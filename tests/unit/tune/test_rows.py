@@ -49,9 +49,9 @@ def test_rows_have_the_values_of_the_result(options: dict[str, Any]) -> None:
     np.testing.assert_array_equal(np.float32([row.value for row in found]), result["loss"])
 
 
-@pytest.mark.parametrize(("apart", "want"), [(1, [*range(12)]), (5, [4, 9, 11]), (100, [11])])
-def test_rows_are_apart_and_the_last_one_is_always_there(apart: int, want: list[int]) -> None:
-    assert points(program(), "loss", apart) == want
+@pytest.mark.parametrize(("interval", "want"), [(1, [*range(12)]), (5, [4, 9, 11]), (100, [11])])
+def test_rows_are_apart_and_the_last_one_is_always_there(interval: int, want: list[int]) -> None:
+    assert points(program(), "loss", interval) == want
 
 
 def test_a_metric_that_some_iterations_lack_is_reported_by_the_others() -> None:

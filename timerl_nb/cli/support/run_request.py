@@ -15,7 +15,7 @@ from timerl_nb.base.errors import ExecutionError, OptionError, explain_os_errors
 from timerl_nb.base.options import Options
 from timerl_nb.cli.support.algorithm_arguments import algorithm
 from timerl_nb.driver.program import Program
-from timerl_nb.driver.program_runs.run_in_folder import HeldFolders, Keeper
+from timerl_nb.driver.program_runs.run_in_folder import FolderLocks, RunSaver
 from timerl_nb.runtime.state.run_folder import LOCK, checksum_of, damaged_run_file_error
 
 ASKED: Final = "asked.json"
@@ -212,7 +212,9 @@ class RunRequest:
 
 def _check_savable(program: Program) -> Program:
     """Return a program if its runs can be saved; raise an error otherwise."""
-    keeper = Keeper(program.pdg, program.bounds, program.executable, HeldFolders(), recorded=False)
+    keeper = RunSaver(
+        program.pdg, program.bounds, program.executable, FolderLocks(), recorded=False
+    )
     keeper.check_turns()
     return program
 

@@ -42,11 +42,13 @@ def open_group(
     """
     backend.set_jax_settings(settings)
     acting = pickle.loads(payload["policy"])
-    way, task = pickle.loads(payload["environment"])
+    strategy, task = pickle.loads(payload["environment"])
     position = Shard(*shard)
     act: Any = WindowPolicy(acting, position, envs)
     task = replace(task, acting=act, envs=envs, shard=position)
-    return Group(HostTurns(partial(way.make_stepping, task), task, seed), convert_weights(acting))
+    return Group(
+        HostTurns(partial(strategy.make_stepping, task), task, seed), convert_weights(acting)
+    )
 
 
 class WindowPolicy:
@@ -133,7 +135,7 @@ class Group:
         if weights != self._weights[0]:
             self._weights = weights, self._convert(fetch(weights))
         if number != self._number:
-            self._turns.handed_out()  # the driver has received the last batch
+            self._turns.confirm_received()  # the driver has received the last batch
             self._number = number
         batch = self._turns.next(self._weights[1], version)
         return fields_of(batch) | {"speed": self._turns.speed}

@@ -31,7 +31,7 @@ from timerl_nb.collecting.policies.collecting_policy import Shard
 from timerl_nb.collecting.ray_actors import actor_process
 from timerl_nb.collecting.ray_actors.actor_process import EnvironmentActor, versions
 from timerl_nb.collecting.strategies.host_stepping import memory
-from timerl_nb.collecting.strategy import APART, Counts, Weights
+from timerl_nb.collecting.strategy import SEED_OFFSET, Counts, Weights
 from timerl_nb.rl.exported_policy import Episodes
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 
@@ -166,7 +166,7 @@ class RayTurns:
 
     def _start(self, worker: _Worker) -> None:
         """Create the actor of a worker, without waiting for it."""
-        ray, seed = self._ray, (self._seed + worker.restarts * APART) % 2**64
+        ray, seed = self._ray, (self._seed + worker.restarts * SEED_OFFSET) % 2**64
         with _by_value(ray):
             worker.actor, worker.since = self._actor_class.remote(), monotonic()
         about = versions(), backend.jax_settings(), [self._payload]
@@ -188,7 +188,7 @@ class RayTurns:
             part.whole = self._joined(part)
         return part.whole
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         if self._part is not None and self._part.whole is not None:
             self._number += 1
             self._part = None

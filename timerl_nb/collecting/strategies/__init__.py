@@ -1,4 +1,4 @@
 """Collection strategies on the device with JAX, and on the host.
 
-Each module implements `collecting.strategy.Way`; its `name` is the value of `how` in `trl.collect`.
+Each module implements `collecting.strategy.Strategy`; its `name` is the value of `how` in `trl.collect`.
 """

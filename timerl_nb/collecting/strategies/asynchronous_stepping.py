@@ -32,7 +32,7 @@ from timerl_nb.collecting.strategies.host_result_checks import (
     environment_error,
     memory,
 )
-from timerl_nb.collecting.strategy import APART, Counts, Weights
+from timerl_nb.collecting.strategy import SEED_OFFSET, Counts, Weights
 from timerl_nb.env.action_masks import Masks
 
 
@@ -236,8 +236,8 @@ class AsynchronousTurns:
         self._open = self._trajectories()
         self._ids: Array | None = None  # environments that wait for an action
         self._calls = 0  # calls of the policy
-        self._lost = 0  # number of interrupts
-        self._made: Batch | None = None  # a batch that was not received
+        self._interrupts = 0  # number of interrupts
+        self._unreceived: Batch | None = None  # a batch that was not received
         self.is_lost = False
         self.speed: float | None = None
         self.counts = Counts(0, None, 0)
@@ -257,7 +257,7 @@ class AsynchronousTurns:
     def next(self, weights: Weights, version: int = 0) -> Batch:
         if self.is_lost:
             self._begin_again()
-        if self._made is None:
+        if self._unreceived is None:
             # an interrupt leaves open which environments have received their actions
             self.is_lost, began, calls = True, perf_counter(), self._calls
             is_first = self._ids is None
@@ -267,19 +267,19 @@ class AsynchronousTurns:
             speed = None if is_first else steps * self._ready / (perf_counter() - began)
             arrays = 5 + len(self._extra_names)
             self.counts, self.speed = Counts(2 * calls, None, calls * arrays), speed
-            self._made = self._batch()
+            self._unreceived = self._batch()
             self.is_lost = False
-        return self._made
+        return self._unreceived
 
-    def handed_out(self) -> None:
-        self._made = None
+    def confirm_received(self) -> None:
+        self._unreceived = None
 
     def _begin_again(self) -> None:
         """Begin new episodes, because the state after an interrupt is unknown."""
         self._stepping.close()
-        self._lost += 1
-        self._stepping = self._make((self._seed + self._lost * APART) % 2**64)
-        self._open, self._ids, self._made = self._trajectories(), None, None
+        self._interrupts += 1
+        self._stepping = self._make((self._seed + self._interrupts * SEED_OFFSET) % 2**64)
+        self._open, self._ids, self._unreceived = self._trajectories(), None, None
         self.is_lost = False
 
     def _step(self, weights: Weights, version: int) -> None:

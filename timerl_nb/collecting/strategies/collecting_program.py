@@ -15,7 +15,7 @@ import numpy as np
 from timerl_nb.base.options import Options
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
-from timerl_nb.collecting.strategy import APART, Counts, Weights
+from timerl_nb.collecting.strategy import SEED_OFFSET, Counts, Weights
 from timerl_nb.compiler.language.inputs.tensor_sources import constant, like, tensor, where
 from timerl_nb.compiler.language.policy.policy_in_program import broadcast_over
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
@@ -133,7 +133,7 @@ class Turns:
         shape = task.steps, task.envs
         self._valid, self._none = (np.broadcast_to(x, shape) for x in (True, False))
         self._nothing = np.zeros(shape, np.float32)
-        self._lost = 0  # number of restarts after interrupts
+        self._interrupts = 0  # number of restarts after interrupts
         self._is_repeatable = program.why_not_repeatable is None
         self._turns = self._start_turns()
         self._is_begun = False  # whether there is a batch that was not returned
@@ -148,7 +148,7 @@ class Turns:
 
     def _start_turns(self) -> DriverTurns:
         given = self._supply if self._task.acting.weights else None
-        seed = (self._seed + self._lost * APART) % 2**64
+        seed = (self._seed + self._interrupts * SEED_OFFSET) % 2**64
         return self.program.turns(
             seed, given=given, taken=graph.itself, repeatable=self._is_repeatable
         )
@@ -171,7 +171,7 @@ class Turns:
         backend.wait(made)
         return batch
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         self._is_begun = False
 
     @property
@@ -181,7 +181,7 @@ class Turns:
     def _begin_again(self) -> None:
         """Begin new episodes, because the effects of the program cannot be repeated."""
         self._turns.close()
-        self._lost += 1
+        self._interrupts += 1
         self._turns, self._is_begun = self._start_turns(), False
 
     def _batch(self, made: dict[str, Any], version: int) -> Batch:

@@ -13,7 +13,7 @@ from timerl_nb.base.machine_model import cores
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.policies.collecting_policy import Shard
 from timerl_nb.collecting.strategies.asynchronous_stepping import AsynchronousStepping, Received
-from timerl_nb.collecting.strategies.host_stepping import HostWay, Stepping
+from timerl_nb.collecting.strategies.host_stepping import HostStrategy, Stepping
 from timerl_nb.env.action_masks import Masks, Rows, reported_rows
 from timerl_nb.env.envpool import HINT, PoolEnvironment, library
 from timerl_nb.env.gymnasium import distinct_seeds
@@ -21,7 +21,7 @@ from timerl_nb.env.gymnasium import distinct_seeds
 _WORD = 2**31  # EnvPool's seeds have 31 bits
 
 
-class Threads(HostWay):
+class Threads(HostStrategy):
     name = "threads"
     provenance = "EnvPool"
     what = "EnvPool's environments, on threads"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from timerl_nb.base.errors import warn
 from timerl_nb.collecting.collection_task import Task
-from timerl_nb.collecting.strategies.host_stepping import HostWay, Stepping
+from timerl_nb.collecting.strategies.host_stepping import HostStrategy, Stepping
 from timerl_nb.env.gymnasium import distinct_seeds, gymnasium
 from timerl_nb.env.indexed_environment import Numbered
 from timerl_nb.env.vector_environments import VectorStepping
@@ -21,7 +21,7 @@ def warn_of_infinite() -> None:
     )
 
 
-class Loop(HostWay):
+class Loop(HostStrategy):
     name = "loop"
     provenance = "Gymnasium"
     what = "Gymnasium's environments, one after the other"

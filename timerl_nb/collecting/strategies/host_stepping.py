@@ -32,10 +32,10 @@ from timerl_nb.collecting.strategies.host_result_checks import (
     memory,
 )
 from timerl_nb.collecting.strategy import (
-    APART,
+    SEED_OFFSET,
     Counts,
     Prepared,
-    Way,
+    Strategy,
     Weights,
 )
 from timerl_nb.env.action_masks import Masks, Rows
@@ -150,10 +150,10 @@ class HostTurns:
         self._seen, self._acts = self._checks.seen, self._checks.acts
         self._allowed = self._checks.allowed
         self._first = task.position.first  # number of the first environment
-        self._known: Any = None  # shape and type of the last checked actions
+        self._checked_type: Any = None  # shape and type of the last checked actions
         self._act = task.acting.on_host(seed, self._stepping.space)
         self._mask_argument = task.acting.mask_argument
-        self._lost = 0  # number of interrupts during a step
+        self._interrupts = 0  # number of interrupts during a step
         # the state after the last batch, and the incomplete batch
         self._now: tuple[_Carried, _BatchInProgress | None] = (_Carried.initial(task.envs), None)
         self.counts = Counts(0, None, 0)
@@ -192,7 +192,7 @@ class HostTurns:
         """Change the number of steps per batch."""
         self._task, self._steps = replace(self._task, steps=steps), steps
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         """Confirm that the reader has received the last batch."""
         part = self._now[1]
         if part is not None and part.whole is not None:
@@ -206,7 +206,12 @@ class HostTurns:
     def _complete(self, part: _BatchInProgress, weights: Weights, carried: _Carried) -> None:
         """Collect the remaining steps of a batch."""
         done, looks_back = carried.done, self._task.acting.looks_back
-        act, step, fits, sizes = self._act, self._stepping.step, self._known, self._allowed.sizes
+        act, step, fits, sizes = (
+            self._act,
+            self._stepping.step,
+            self._checked_type,
+            self._allowed.sizes,
+        )
         obs, action, extras, kind = part.obs, part.action, part.extras, self._seen[1]
         gained, ended, cut = part.gained, part.ended, part.cut
         writes, first, began = self._task.acting.writes, part.at[0], perf_counter()
@@ -261,7 +266,7 @@ class HostTurns:
             if t == 0:  # the policy may compile in the first step
                 began = perf_counter()
         part.reward[:] = convert_array(REWARDS, gained, part.reward.dtype)
-        self._known = fits
+        self._checked_type = fits
         counted = self._steps - max(first, 1)
         self.speed = counted * self._envs / (perf_counter() - began) if counted > 0 else None
         self.counts = Counts(2 * self._steps, None, self._steps * (5 + len(extras)))
@@ -305,10 +310,10 @@ class HostTurns:
         self, carried: _Carried, part: _BatchInProgress
     ) -> tuple[_Carried, _BatchInProgress | None]:
         """Begin new episodes, because the state after an interrupted step is unknown."""
-        lost = self._lost + self.is_lost
+        lost = self._interrupts + self.is_lost
         self._stepping.close()
-        self._stepping = self._make((self._seed + lost * APART) % 2**64)
-        self._lost = lost
+        self._stepping = self._make((self._seed + lost * SEED_OFFSET) % 2**64)
+        self._interrupts = lost
         if part.at[1] is None:  # during the first reset
             self._now = carried, None
             return self._now
@@ -416,7 +421,7 @@ class HostTurns:
         self._stepping.close()
 
 
-class HostWay(Way):
+class HostStrategy(Strategy):
     """A strategy with environments on the host."""
 
     compiles = False
@@ -426,7 +431,7 @@ class HostWay(Way):
         """Create the environments of a task."""
 
     def make_asynchronous(self, task: Task, seed: int) -> AsynchronousStepping:
-        """Create environments that step asynchronously; see `Way.is_asynchronous`."""
+        """Create environments that step asynchronously; see `Strategy.is_asynchronous`."""
         raise AssertionError("not asynchronous")
 
     def prepared(self, task: Task) -> Prepared:

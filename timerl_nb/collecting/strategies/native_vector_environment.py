@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategies.gymnasium_loop import NOT_THERE
-from timerl_nb.collecting.strategies.host_stepping import HostWay, Stepping
+from timerl_nb.collecting.strategies.host_stepping import HostStrategy, Stepping
 from timerl_nb.env.gymnasium import distinct_seeds, gymnasium
 from timerl_nb.env.vector_environments import VectorStepping
 
 
-class Native(HostWay):
+class Native(HostStrategy):
     name = "native"
     provenance = "Gymnasium"
     what = "the environment's vector implementation"

@@ -15,17 +15,17 @@ from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.ray_actors.ray_batches import RayTurns
 from timerl_nb.collecting.strategies.envpool_threads import Threads
 from timerl_nb.collecting.strategies.gymnasium_loop import Loop
-from timerl_nb.collecting.strategies.host_stepping import HostWay
-from timerl_nb.collecting.strategy import Prepared, Way
+from timerl_nb.collecting.strategies.host_stepping import HostStrategy
+from timerl_nb.collecting.strategy import Prepared, Strategy
 
 
-class RayWorkers(Way):
+class RayWorkers(Strategy):
     """Groups of environments in workers of Ray; each group steps by a strategy of one process."""
 
     name = "ray"
     provenance = Loop.provenance
     what = "Gymnasium's environments, in workers of a Ray cluster"
-    group: HostWay = Loop()
+    group: HostStrategy = Loop()
 
     def why_not(self, task: Task) -> str | None:
         if not task.is_clustered:

@@ -14,7 +14,7 @@ from timerl_nb.runtime.jax_backend.arrays_and_devices import own_device_count
 class Sharded(Scan):
     name = "sharded"
     what = "one XLA call per batch, with the environments divided among devices"
-    wanted: ClassVar[float] = 1.1
+    required_speedup: ClassVar[float] = 1.1
     options = Options(executor="xla", tile="auto")
 
     def why_not(self, task: Task) -> str | None:

@@ -70,7 +70,7 @@ class ProcessStepping:
         file = Path(folder, "at")
         self._at = np.memmap(file, np.int64, "w+", shape=len(parts))
         self._actions: Any = None
-        self._asked = False
+        self._is_stepping = False
         one = partial(environment_shard.Share, env.spec, env.spaces, width, str(file))
         makes = [partial(one, k, part, [seeds[n] for n in part]) for k, part in enumerate(parts)]
         vector = gymnasium().vector
@@ -124,9 +124,9 @@ class ProcessStepping:
         return Masks(now, joined([None if x is None else Rows(*x) for _, x in told], ended))
 
     def _answer(self, ask: Any, *given: Any) -> Any:
-        self._asked = True
+        self._is_stepping = True
         made = ask(*given)
-        self._asked = False
+        self._is_stepping = False
         more = made[-1]
         if "failed" in more:
             raise _Failed(*more["failed"][more["_failed"]][0])
@@ -162,7 +162,7 @@ class ProcessStepping:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings of interrupted processes
             try:
-                self._env.close(terminate=self._asked)
+                self._env.close(terminate=self._is_stepping)
             except Exception:  # a process has already ended
                 for process in self._env.processes:
                     process.kill()
@@ -254,7 +254,7 @@ class AsynchronousProcesses(ProcessStepping):
                 pass
         except _Failed:
             pass
-        self._asked = bool(self._busy)
+        self._is_stepping = bool(self._busy)
         super().close()
 
 

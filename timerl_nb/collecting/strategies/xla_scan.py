@@ -8,12 +8,12 @@ from typing import ClassVar
 from timerl_nb.base.options import Options
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategies.collecting_program import Turns, collecting
-from timerl_nb.collecting.strategy import Counts, Prepared, Way
+from timerl_nb.collecting.strategy import Counts, Prepared, Strategy
 from timerl_nb.driver.program import Program
 from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
 
 
-class Scan(Way):
+class Scan(Strategy):
     name = "scan"
     provenance = "recurrence equations"
     what = "one XLA call per batch"

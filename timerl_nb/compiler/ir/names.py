@@ -17,7 +17,7 @@ from timerl_nb.compiler.symbolic.index_expressions import Lin
 
 _K = TypeVar("_K")
 _Result = tuple[Tensor, str | None, Domain]
-_APART = ("merge", "output")  # kinds that rename the result of another operation
+_RENAMING_KINDS = ("merge", "output")  # kinds that rename the result of another operation
 
 
 class Names:
@@ -55,15 +55,15 @@ class Names:
     # --- operations ------------------------------------------------------------------------------
 
     def _named_ops(self) -> dict[int, str]:
-        own = [op for op in self._ops.values() if op.kind not in _APART]
-        apart = [op for op in self._ops.values() if op.kind in _APART]
+        own = [op for op in self._ops.values() if op.kind not in _RENAMING_KINDS]
+        renaming = [op for op in self._ops.values() if op.kind in _RENAMING_KINDS]
         kernels = Counter(op.label for op in own if _is_kernel(op))
         found = _number_duplicates((op.id, self._statement_name(op, kernels)) for op in own)
         inner = [op for op in self._inner.values() if op.id not in self._ops]
         # names inside kernels, or of merges, may equal the names of kernels, since they appear in other
         # places
         found |= _number_duplicates((op.id, self._plain(op)) for op in inner)
-        return found | _number_duplicates((op.id, self._plain(op)) for op in apart)
+        return found | _number_duplicates((op.id, self._plain(op)) for op in renaming)
 
     def _statement_name(self, op: Op, kernels: Counter[str]) -> str:
         """Return the name of a statement; kernels with one label are distinguished by their results."""
@@ -143,7 +143,7 @@ class Names:
         found: dict[Tensor, str] = {}
         plain: list[tuple[Tensor, str]] = []
         summed: list[tuple[Tensor, str]] = []
-        apart: list[tuple[Tensor, str]] = []
+        renaming: list[tuple[Tensor, str]] = []
         blocks: list[Tensor] = []
         for op in self._ops.values():
             seen: dict[_Result, Tensor] = {}
@@ -158,7 +158,13 @@ class Names:
                         continue
                 elif len(op.outputs) > 1:
                     name += f".{out}"
-                of = apart if op.kind in _APART else summed if _is_sum(op, output) else plain
+                of = (
+                    renaming
+                    if op.kind in _RENAMING_KINDS
+                    else summed
+                    if _is_sum(op, output)
+                    else plain
+                )
                 of.append((tensor, name))
         taken = {name for _, name in plain}
         summed = [
@@ -167,7 +173,7 @@ class Names:
             else (tensor, name)
             for tensor, name in summed
         ]
-        numbered = _number_duplicates([*plain, *summed]) | _number_duplicates(apart)
+        numbered = _number_duplicates([*plain, *summed]) | _number_duplicates(renaming)
         for op_id, out in blocks:
             op = self._ops[op_id]
             results = [_result(op, k) for k in range(len(op.outputs))]

@@ -39,7 +39,7 @@ class Listing:
 
     def __init__(self, points: Set, bounds: Point, known: int = 0) -> None:
         raw, n = points.with_bounds(bounds).raw, len(points.domain)
-        self._bounds, self._domain, self._known = dict(bounds), points.domain, known
+        self._bounds, self._domain, self._known_count = dict(bounds), points.domain, known
         self._is_empty = raw.is_empty()
         self._given = TRUE
         self._columns: list[_Column] = []
@@ -57,7 +57,7 @@ class Listing:
 
         They are in lexicographic order.
         """
-        rows = np.array([known], np.int64).reshape(1, self._known)
+        rows = np.array([known], np.int64).reshape(1, self._known_count)
         if self._is_empty or not values(self._given, self._env(rows[0])):
             return np.zeros((0, len(self._domain)), np.int64)
         for column in self._columns:

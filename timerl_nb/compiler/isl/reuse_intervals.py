@@ -96,10 +96,10 @@ class Gaps:
     Args:
         times: the times of all statements.
         uses: edges from the value to the statement points that write or read it.
-        kept: the values needed after the end of the run; None for no values.
+        returned: the values needed after the end of the run; None for no values.
     """
 
-    def __init__(self, times: Times, uses: Sequence[Edge], kept: Set | None) -> None:
+    def __init__(self, times: Times, uses: Sequence[Edge], returned: Set | None) -> None:
         self._schedule, self._value = times.schedule, uses[0].pairs.left
         self._times, self._theta, self._dims = times, times.theta, times.schedule.dims
         flow: isl.Map | None = None
@@ -113,7 +113,7 @@ class Gaps:
         time = self._flow.range().get_space()
         self._width = time.dim(_SET)
         self._later = isl.Map.lex_lt(time)
-        self._kept = None if kept is None else kept.raw
+        self._returned = None if returned is None else returned.raw
 
     def between_uses(self, ahead: int) -> list[Gap]:
         """Return the gaps with a use at their end.
@@ -147,9 +147,9 @@ class Gaps:
 
     def after_last_use(self) -> list[Gap]:
         """Return the gaps of retained values after their last use."""
-        if self._kept is None:
+        if self._returned is None:
             return []
-        last = spend(isl.Map.lexmax, spend(isl.Map.intersect_domain, self._flow, self._kept))
+        last = spend(isl.Map.lexmax, spend(isl.Map.intersect_domain, self._flow, self._returned))
         found: list[Gap] = []
         for name, theta in self._theta.items():
             mine = spend(isl.Map.intersect_range, last, theta.range())

@@ -117,7 +117,7 @@ class Context:
         )
         self._ops: dict[int, Op] = {}
         self._streams = 0
-        self._apart: tuple[str, int] | None = (
+        self._stream_prefix: tuple[str, int] | None = (
             None  # prefix and number of the streams inside `streams`
         )
         self._region: tuple[str, ...] = ()
@@ -128,6 +128,7 @@ class Context:
         self._tokens: list[Any] = []
         self._orders: list[Order] = []
         self._late: list[Callable[[], None]] = []
+        self._default_labels: list[tuple[str, Any]] = []
         self.parameters: dict[int, Any] = {}
         self.after_update: dict[int, Any] = {}  # parameters by the merge of their `next`
         self.rules: dict[int, Any] = {}  # custom gradient rules by result
@@ -166,9 +167,16 @@ class Context:
         if error[0] is None:
             for name, value in user_variables().items():
                 if getattr(value, "ctx", None) is self:
-                    self._name_by_variable(name, value)
+                    self._label_if_new(name, value)
+            for name, value in self._default_labels:
+                self._label_if_new(name, value)
 
-    def _name_by_variable(self, name: str, value: Any) -> None:
+    def label_by_default(self, name: str, value: Any) -> None:
+        """Label a computed tensor at the end of the block, unless the user has named it by then."""
+        if self._ops[value.read.source].kind not in ("const", "merge"):
+            self._default_labels.append((name, value))
+
+    def _label_if_new(self, name: str, value: Any) -> None:
         read = getattr(value, "read", None)
         op = self._ops.get(read.source) if isinstance(read, Read) else None
         if op is not None and not op.label and read == at_own_point(op.id, op.outputs[0]):
@@ -498,26 +506,26 @@ class Context:
     def attempt(self) -> Iterator[None]:
         """Undo the operations of the block if it raises."""
         kept = dict(self._ops), dict(self._traversed), list(self._late), dict(self.rules)
-        assigned = dict(self._assigned)
+        assigned, labels = dict(self._assigned), list(self._default_labels)
         try:
             yield
         except Exception:
             self._ops, self._traversed, self._late, self.rules = kept
-            self._assigned = assigned
+            self._assigned, self._default_labels = assigned, labels
             raise
 
     @contextmanager
     def discard_operations(self) -> Iterator[None]:
         """Discard the operations of the block, which only describe the program."""
         kept, before = dict(self._ops), (dict(self.draws), dict(self.critics))
-        assigned = dict(self._assigned)
+        assigned, labels = dict(self._assigned), list(self._default_labels)
         token = _CURRENT.set(self)
         try:
             yield
         finally:
             _CURRENT.reset(token)
             self._ops, (self.draws, self.critics) = kept, before
-            self._assigned = assigned
+            self._assigned, self._default_labels = assigned, labels
 
     @contextmanager
     def drawing(self) -> Iterator[Callable[[Read, Callable[[frozenset[int]], Draw]], None]]:
@@ -540,9 +548,9 @@ class Context:
 
     def next_stream(self) -> int | str:
         """Return the number of the next random operation, or its name inside a `streams` block."""
-        if self._apart is not None:
-            name, count = self._apart
-            self._apart = name, count + 1
+        if self._stream_prefix is not None:
+            name, count = self._stream_prefix
+            self._stream_prefix = name, count + 1
             return self.named_stream(f"{name}.{count}", shared=False)
         self._streams += 1
         return self._streams - 1
@@ -550,11 +558,11 @@ class Context:
     @contextmanager
     def streams(self, name: str) -> Iterator[None]:
         """Name the random streams of the block after `name`, so that other draws keep their numbers."""
-        before, self._apart = self._apart, (name, 0)
+        before, self._stream_prefix = self._stream_prefix, (name, 0)
         try:
             yield
         finally:
-            self._apart = before
+            self._stream_prefix = before
 
     def add_dim(self, name: str, size: int) -> tuple[Index, Index]:
         """Add an innermost dimension with a fixed bound, which does not appear in `dims`.

@@ -58,7 +58,7 @@ class Tile:
             block.
         in_place: buffers that blocks read and write directly; of other buffers, a block has a copy of its
             part.
-        held: bytes of these copies, in addition to the buffers.
+        live_bytes: bytes of these copies, in addition to the buffers.
         devices: the number of devices among which the points are divided first.
     """
 
@@ -68,7 +68,7 @@ class Tile:
     size: int
     axes: Mapping[str, int]
     in_place: frozenset[str]
-    held: int
+    live_bytes: int
     devices: int = 1
 
     @property
@@ -122,10 +122,10 @@ class Tiles(Inspectable):
         share = plan.share
         self._devices = share.count if share is not None and share.dim == dim else 1
         self._axes = {tensor: self._axis(tensor) for tensor in layout.homes}
-        self._held: dict[str, set[Tensor]] = {}  # by buffer
+        self._tensors_of_buffer: dict[str, set[Tensor]] = {}  # by buffer
         for tensor, homes in layout.homes.items():
             for home in homes:
-                self._held.setdefault(home.buffer.name, set()).add(tensor)
+                self._tensors_of_buffer.setdefault(home.buffer.name, set()).add(tensor)
         self.all = tuple(self._find_tiles(ast.root, called=True))
 
     def _axis(self, tensor: Tensor) -> Axis | Refused:
@@ -172,9 +172,9 @@ class Tiles(Inspectable):
             return None
         axes = {name: axis for name, axis in buffers.items() if axis is not None}
         in_place = frozenset(filter(self._in_place, axes))
-        apart = sum(self._layout.buffers[name].nbytes for name in axes.keys() - in_place)
-        held = apart * size // count
-        return Tile(loop, self.dim, count, size, axes, in_place, held, self._devices)
+        copied_bytes = sum(self._layout.buffers[name].nbytes for name in axes.keys() - in_place)
+        live_bytes = copied_bytes * size // count
+        return Tile(loop, self.dim, count, size, axes, in_place, live_bytes, self._devices)
 
     def _block(
         self, statements: Seq[Statement], count: int, line: str, *, by_turns: bool
@@ -252,7 +252,7 @@ class Tiles(Inspectable):
         for tensor, op_id in touched.items():
             for home in self._layout.homes.get(tensor, ()):
                 name = home.buffer.name
-                axes = {self._axes[other] for other in self._held[name]}
+                axes = {self._axes[other] for other in self._tensors_of_buffer[name]}
                 axis = axes.pop()
                 if axes or isinstance(axis, Refused):
                     why[op_id] = f"tensors in one buffer have different axes for {self.dim.name}"
@@ -265,7 +265,9 @@ class Tiles(Inspectable):
 
         Slots of sums are cleared for all points together, so sums are excluded.
         """
-        outputs = (self._plan.pdg[op_id].outputs[out] for op_id, out in self._held[name])
+        outputs = (
+            self._plan.pdg[op_id].outputs[out] for op_id, out in self._tensors_of_buffer[name]
+        )
         added = any(output.reduce is not None for output in outputs)
         return bool(self._layout.buffers[name].axes) and not added
 
@@ -288,7 +290,9 @@ class Tiles(Inspectable):
 
     def found_by(self) -> Iterable[tuple[str, Seq[str]]]:
         for tile in self.all:
-            parts = f"; copies of one block take {tile.held:,} bytes" if tile.held else ""
+            parts = (
+                f"; copies of one block take {tile.live_bytes:,} bytes" if tile.live_bytes else ""
+            )
             yield f"{self._ast.line(tile.loop)} {tile}{parts}", ()
             for name, axis in tile.axes.items():
                 how = "in place" if name in tile.in_place else "copied block by block"

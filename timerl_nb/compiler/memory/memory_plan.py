@@ -25,7 +25,7 @@ from timerl_nb.compiler.memory.budget.kernel_temporaries import (
 from timerl_nb.compiler.memory.budget.swapping import NO_SWAPS, Swap, Swapping, Swaps, time_to_copy
 from timerl_nb.compiler.memory.byte_sizes import Sizes, sizes_of
 from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
-from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
+from timerl_nb.compiler.memory.liveness.value_lifetimes import ValueLiveRanges
 from timerl_nb.compiler.memory.memory_timeline import Span, Timeline, predict
 from timerl_nb.compiler.memory.placement.block_storage import Placed, RowBlock
 from timerl_nb.compiler.memory.placement.donation_records import Donation, Slot
@@ -57,7 +57,7 @@ class MemoryPlan(Inspectable):
         swaps: the values to move to the host between uses.
         donations: for each operand, the output in its memory, or the reason against it; None
             without donation.
-        apart: the same plan without donation.
+        undonated: the same plan without donation.
         fold: a periodic run. The clock then covers a few iterations of it, and sizes are those of
             the whole run.
 
@@ -81,7 +81,7 @@ class MemoryPlan(Inspectable):
         smallest: bool = True,
         swaps: Swaps = NO_SWAPS,
         donations: Mapping[Slot, Donation] | None = None,
-        apart: MemoryPlan | None = None,
+        undonated: MemoryPlan | None = None,
         fold: Fold | None = None,
     ) -> None:
         self.bounds: Mapping[str, int] = dict(clock.bounds)
@@ -91,7 +91,7 @@ class MemoryPlan(Inspectable):
         self.sizes = sizes_of(constraints.pdg, clock.bounds if fold is None else fold.bounds)
         self.smallest, self.swaps = smallest, swaps
         self.donates, self.donations = donations is not None, dict(donations or {})
-        self._apart = apart
+        self._undonated = undonated
         self._swapping: Swapping | None = None
         self.savings: Mapping[str, str] = {}
         self.buffers, self.is_lowered, self.whole = 0, False, ""
@@ -108,8 +108,8 @@ class MemoryPlan(Inspectable):
     @property
     def swap_search(self) -> Swapping:
         """The search for swaps. Accumulated tensors are never swapped."""
-        if self._apart is not None:
-            return self._apart.swap_search
+        if self._undonated is not None:
+            return self._undonated.swap_search
         if self._swapping is None:
             lives, blocks = tuple(self.lifetimes.values()), self.placed.blocks
             given = self.value_bytes, self.accumulated_tensors, blocks
@@ -132,34 +132,34 @@ class MemoryPlan(Inspectable):
 
     def with_swaps_below(self, budget: int) -> MemoryPlan:
         """Return the plan with swaps and a peak below the budget, or as low as possible."""
-        if self._apart is not None:
-            return self._apart.with_swaps_below(budget)
+        if self._undonated is not None:
+            return self._undonated.with_swaps_below(budget)
         return self.with_swaps(self.swap_search.choose(self.point_by_point.bytes, budget))
 
     def with_fewer_swaps(self, swaps: Swaps, budget: int) -> MemoryPlan:
         """Return the plan with the same swaps, restricted to as few values as the budget allows."""
-        if self._apart is not None:
-            return self._apart.with_fewer_swaps(swaps, budget)
+        if self._undonated is not None:
+            return self._undonated.with_fewer_swaps(swaps, budget)
         return self.with_swaps(
             self.swap_search.reduce_swaps(swaps, self.point_by_point.bytes, budget)
         )
 
     def forget(self) -> None:
         """Free the data used by the search for swaps."""
-        if self._apart is not None:
-            self._apart.forget()
+        if self._undonated is not None:
+            self._undonated.forget()
         elif self._swapping is not None:
             self._swapping.forget()
 
-    def forget_lives(self) -> None:
+    def forget_live_ranges(self) -> None:
         """Free the live ranges; they are computed again on demand."""
         for name in ("point_by_point", "spans", "stores"):
             vars(self).pop(name, None)
 
     def with_swaps(self, swaps: Swaps) -> MemoryPlan:
         """Return the plan with other swaps. Its kernels reuse no operands except blocks."""
-        if self._apart is not None:
-            return self._apart.with_swaps(swaps)
+        if self._undonated is not None:
+            return self._undonated.with_swaps(swaps)
         return self._remade(self.clock, swaps=swaps)
 
     def _remade(self, clock: Clock, **more: Any) -> MemoryPlan:
@@ -463,10 +463,12 @@ class MemoryPlan(Inspectable):
         return found
 
     @cached_property
-    def _choice(self) -> Callable[[Lives, Domain, RowBlock | None], StorageChoice]:
+    def _choice(self) -> Callable[[ValueLiveRanges, Domain, RowBlock | None], StorageChoice]:
         """The choice of a store from live ranges, cached because many tensors have equal ones."""
 
-        def choose_for(lives: Lives, domain: Domain, block: RowBlock | None) -> StorageChoice:
+        def choose_for(
+            lives: ValueLiveRanges, domain: Domain, block: RowBlock | None
+        ) -> StorageChoice:
             if block is None:
                 return choose(lives, domain, smallest=self.smallest)
             return rows(lives, domain, block.axis)

@@ -17,7 +17,12 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
-from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives, enter, lives_of, series
+from timerl_nb.compiler.memory.liveness.value_lifetimes import (
+    ValueLiveRanges,
+    enter,
+    series,
+    value_live_ranges,
+)
 from timerl_nb.compiler.scheduling.enumerated_schedule_points import Clock
 
 GATHERED: Final = "gathered operands"  # name of the holder of gathered operands
@@ -199,7 +204,7 @@ def _sort_holders(holders: list[Holder]) -> tuple[Holder, ...]:
 
 
 @dataclass(frozen=True)
-class Away:
+class Absence:
     """Absences of one lifetime's values from the device, one entry per gap.
 
     Attributes:
@@ -247,9 +252,9 @@ class Span:
     """
 
     tensors: tuple[tuple[str, int], ...]
-    lives: Lives
+    lives: ValueLiveRanges
     moves: tuple[bool, ...] = ()
-    away: tuple[Away, ...] = ()
+    away: tuple[Absence, ...] = ()
     hosted: tuple[Array, Array] = (_NEVER, _NEVER)
 
     @property
@@ -282,7 +287,7 @@ def predict(
     sizes: Mapping[Tensor, int],
     tensors: Mapping[Tensor, str],
     gathered: Mapping[str, int],
-    away: Mapping[str, Sequence[Away]],
+    away: Mapping[str, Sequence[Absence]],
     moves: Container[Tensor],
 ) -> Timeline:
     """Return the timeline of a schedule.
@@ -300,7 +305,7 @@ def predict(
     change, host = np.zeros(total + 1, np.int64), np.zeros(total, np.int64)
     spans: list[Span] = []
     for life in lifetimes:
-        lives = lives_of(clock, life)
+        lives = value_live_ranges(clock, life)
         named = tuple((tensors[t], sizes[t]) for t in life.tensors)
         gaps = tuple(away.get(life.name, ()))
         moving = tuple(t in moves for t in life.tensors)
@@ -322,7 +327,7 @@ def predict(
 
 
 def _host_intervals(
-    gaps: Sequence[Away], codes: Array, dies: Array, length: int
+    gaps: Sequence[Absence], codes: Array, dies: Array, length: int
 ) -> tuple[Array, Array]:
     """Return the time of each swapped value on the host, from its first gap to its end."""
     values = np.concatenate([gap.codes for gap in gaps])

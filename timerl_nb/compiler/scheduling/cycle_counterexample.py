@@ -23,7 +23,7 @@ from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import Entry, Lin, Slice, lin, sym
 
 PointOf = tuple[int, tuple[int, ...]]
-Way = tuple[str, int]  # a dimension, and 1 if reads go backwards along it, -1 if forwards
+ReadDirection = tuple[str, int]  # a dimension, and 1 if reads go backwards along it, -1 if forwards
 
 MOST: Final = 200_000  # limit on the number of points to follow under one set of bounds
 PARTIAL: Final = 50_000  # the same if there are more points than this limit
@@ -31,7 +31,7 @@ EDGES: Final = 1_000_000  # limit on the number of dependences to follow
 
 
 @dataclass(frozen=True)
-class Circle:
+class PointCycle:
     """A cycle of points under some bounds.
 
     Each point depends on the next, and the last equals the first.
@@ -49,11 +49,11 @@ class Search:
     """
 
     bounds: Mapping[str, int]
-    circle: Circle | None
+    cycle: PointCycle | None
     is_complete: bool
 
 
-def find_circle(pdg: Pdg, sizes: Sequence[int]) -> Circle | None:
+def find_cycle_of_points(pdg: Pdg, sizes: Sequence[int]) -> PointCycle | None:
     """Return a cycle of points, or None. Bounds with too many points are left out.
 
     Args:
@@ -67,13 +67,13 @@ def find_circle(pdg: Pdg, sizes: Sequence[int]) -> Circle | None:
         if bounds in tried or _count(pdg, bounds, home) > MOST:
             continue
         tried.append(bounds)
-        found = _circle(pdg, bounds, home).circle
+        found = _find_cycle(pdg, bounds, home).cycle
         if found is not None:
             return found
     return None
 
 
-def search_circle(pdg: Pdg, sizes: Sequence[int]) -> list[Search]:
+def search_cycles(pdg: Pdg, sizes: Sequence[int]) -> list[Search]:
     """Search cycles under fixed bounds and under smaller ones, until one is found.
 
     Each search stops at a limited number of points. Smaller values of fixed bounds follow only if
@@ -91,24 +91,24 @@ def search_circle(pdg: Pdg, sizes: Sequence[int]) -> list[Search]:
     smaller = [{d.bound: min(d.value or size, size) for d in pdg.dims} for size in sizes]
     for bounds in own:
         if all(bounds != other.bounds for other in done):
-            done.append(_circle(pdg, bounds, home))
-            if done[-1].circle is not None:
+            done.append(_find_cycle(pdg, bounds, home))
+            if done[-1].cycle is not None:
                 return done
             if not done[-1].is_complete:  # larger bounds have more points
                 break
     if done and not done[-1].is_complete and pdg.dims.values:
         for bounds in smaller:
             if all(bounds != other.bounds for other in done):
-                done.append(_circle(pdg, bounds, home))
-                if done[-1].circle is not None or not done[-1].is_complete:
+                done.append(_find_cycle(pdg, bounds, home))
+                if done[-1].cycle is not None or not done[-1].is_complete:
                     break
     return done
 
 
-def has_no_circle(pdg: Pdg, bounds: Mapping[str, int]) -> bool:
+def has_no_cycle(pdg: Pdg, bounds: Mapping[str, int]) -> bool:
     """Return whether a complete search under the given bounds finds no cycle."""
-    found = _circle(pdg, bounds, _homes(pdg))
-    return found.is_complete and found.circle is None
+    found = _find_cycle(pdg, bounds, _homes(pdg))
+    return found.is_complete and found.cycle is None
 
 
 def _count(pdg: Pdg, bounds: Mapping[str, int], ops: Iterable[int]) -> int:
@@ -121,31 +121,31 @@ def _homes(pdg: Pdg) -> dict[int, int]:
     return {k: number for number, part in enumerate(suspects(pdg)) for k in part}
 
 
-def is_circle(pdg: Pdg, circle: Circle) -> bool:
+def is_cycle(pdg: Pdg, cycle: PointCycle) -> bool:
     """Return whether the points exist under the cycle's bounds and depend on each other."""
 
     def exists(node: PointOf) -> bool:
-        counts = (pdg.dims[d].count(circle.bounds) for d in pdg[node[0]].domain)
+        counts = (pdg.dims[d].count(cycle.bounds) for d in pdg[node[0]].domain)
         return all(k < count for k, count in zip(node[1], counts, strict=True))
 
     return all(
-        exists(node) and following in _needs(pdg, node, circle.bounds)
-        for node, following in itertools.pairwise(circle.points)
+        exists(node) and following in _needs(pdg, node, cycle.bounds)
+        for node, following in itertools.pairwise(cycle.points)
     )
 
 
-def is_needed(pdg: Pdg, circle: Circle) -> bool:
+def is_needed(pdg: Pdg, cycle: PointCycle) -> bool:
     """Return whether a sink, such as an output, depends on a point of the cycle.
 
     The result is also True if there are too many points to decide.
     """
-    bounds = circle.bounds
+    bounds = cycle.bounds
     if _count(pdg, bounds, (op.id for op in pdg.sinks)) > MOST:
         return True
     stack: list[PointOf] = [
         (op.id, point) for op in pdg.sinks for point in _points(pdg, op, bounds)
     ]
-    seen, wanted = set(stack), set(circle.points)
+    seen, wanted = set(stack), set(cycle.points)
     while stack and len(seen) <= MOST:
         fresh = {n for n in _needs(pdg, stack.pop(), bounds) if n not in seen}
         if fresh & wanted:
@@ -157,14 +157,14 @@ def is_needed(pdg: Pdg, circle: Circle) -> bool:
 
 def suspects(pdg: Pdg) -> list[frozenset[int]]:
     """Return groups of operations with possible cycles of points, one per component."""
-    ways = [(d.name, sign) for d in pdg.dims for sign in (1, -1)]
+    directions = [(d.name, sign) for d in pdg.dims for sign in (1, -1)]
     found: list[frozenset[int]] = []
     pending = [all_edges(pdg)]
     while pending:
         for component, within in cyclic_components(pending.pop()):
             still = [True] * len(within)
-            for way in ways:
-                steps = _steps(pdg, within, way)
+            for direction in directions:
+                steps = _steps(pdg, within, direction)
                 if steps is not None:
                     still = [one and not step for one, step in zip(still, steps, strict=True)]
             kept = list(compress(within, still))
@@ -175,18 +175,20 @@ def suspects(pdg: Pdg) -> list[frozenset[int]]:
     return found
 
 
-def _steps(pdg: Pdg, edges: Iterable[tuple[Op, Read]], way: Way) -> list[int] | None:
+def _steps(
+    pdg: Pdg, edges: Iterable[tuple[Op, Read]], direction: ReadDirection
+) -> list[int] | None:
     """Return the smallest distance of each read along a direction; None if one may be negative."""
     found: list[int] = []
     for _, read in edges:
-        step = _step(pdg, read, way)
+        step = _step(pdg, read, direction)
         if step is None or step < 0:
             return None
         found.append(step)
     return found
 
 
-def _step(pdg: Pdg, read: Read, way: Way) -> int | None:
+def _step(pdg: Pdg, read: Read, direction: ReadDirection) -> int | None:
     """Return the smallest distance of a read along a direction; None if it is unknown.
 
     If the source does not vary over the dimension, the distance is 0: all further reads start from
@@ -194,8 +196,8 @@ def _step(pdg: Pdg, read: Read, way: Way) -> int | None:
     """
     domain = pdg.output(read).domain
     return (
-        _least_step(read.index[domain.index(way[0])], *way, pdg.dims[way[0]].size)
-        if way[0] in domain
+        _least_step(read.index[domain.index(direction[0])], *direction, pdg.dims[direction[0]].size)
+        if direction[0] in domain
         else 0
     )
 
@@ -214,7 +216,7 @@ def _points(pdg: Pdg, op: Op, bounds: Mapping[str, int]) -> Iterator[tuple[int, 
     return product(*(range(pdg.dims[d].count(bounds)) for d in op.domain))
 
 
-def _circle(pdg: Pdg, bounds: Mapping[str, int], home: Mapping[int, int]) -> Search:
+def _find_cycle(pdg: Pdg, bounds: Mapping[str, int], home: Mapping[int, int]) -> Search:
     """Search a cycle among operations with the same home, up to a limited number of points."""
     state: dict[PointOf, int] = {}  # 1: on the path, 2: done
     limit = MOST if _count(pdg, bounds, home) <= MOST else PARTIAL
@@ -248,8 +250,8 @@ def _circle(pdg: Pdg, bounds: Mapping[str, int], home: Mapping[int, int]) -> Sea
                     path.append((following, find_dependences(following)))
                 elif state[following] == 1:
                     nodes = [n for n, _ in path]
-                    cycle = (*nodes[nodes.index(following) :], following)
-                    return Search(bounds, Circle(cycle, bounds), is_complete=True)
+                    points = (*nodes[nodes.index(following) :], following)
+                    return Search(bounds, PointCycle(points, bounds), is_complete=True)
     return Search(bounds, None, is_complete=True)
 
 

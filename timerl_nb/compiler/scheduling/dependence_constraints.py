@@ -82,7 +82,7 @@ class Constraints:
         self.points: dict[str, Set] = {
             s.name: pdg.points(s.op).at_some_length() for s in self.statements
         }
-        self._made: dict[tuple[object, ...], tuple[Relation, Relation]] = {}
+        self._relations: dict[tuple[object, ...], tuple[Relation, Relation]] = {}
         # Keyed by identity; the entry keeps the operands alive.
         self._composed: dict[tuple[int, int], tuple[Relation, Relation, Relation]] = {}
 
@@ -115,12 +115,12 @@ class Constraints:
         """Return the points of a read, and their upper end."""
         source = self.pdg.defined(read)
         key = (op.domain, op.where, read.cond, read.index, source.domain, source.raw)
-        found = self._made.get(key)
+        found = self._relations.get(key)
         if found is None:
             whole = self.pdg.reads(op, read).restrict_range(source)
             sink = self.pdg.points(op) & Set.from_condition(self.pdg.dims, op.domain, read.cond)
             index = tuple(_upper_end(self.pdg.dims, e) for e in read.index)
-            found = self._made[key] = (
+            found = self._relations[key] = (
                 whole,
                 Relation.reads(sink, index, source).restrict_range(source),
             )

@@ -3,7 +3,7 @@
 The strongly connected components of the statements are visited in a topological order. Consecutive
 components share a loop along a dimension if no dependence goes backwards along it. So the loop over
 iterations encloses all recurrences from one iteration to the next. The statements inside a loop are
-ordered in the same way. isl schedules only components without such a loop, each under the same
+ordered in the same loop. isl schedules only components without such a loop, each under the same
 limit.
 
 Unlike isl, this never shifts statements: acting and learning at a delay of five steps share no
@@ -34,7 +34,9 @@ from timerl_nb.compiler.scheduling.schedule_validation import find_schedule, val
 from timerl_nb.compiler.scheduling.unbounded_schedule import within_turn
 from timerl_nb.compiler.symbolic.index_expressions import gt, lt, sym
 
-Way = tuple[str, int]  # a dimension, and 1 for an ascending loop or -1 for a descending one
+LoopDirection = tuple[
+    str, int
+]  # a dimension, and 1 for an ascending loop or -1 for a descending one
 
 
 @dataclass(frozen=True)
@@ -143,14 +145,14 @@ class _Arranger:
         parts = list(self._partition_statements(names, edges, fixed))
         # A single part at a depth separates nothing, so it is not reported.
         told = len(parts) > 1
-        trees = [self._schedule_part(part, way, edges, fixed, told) for part, way in parts]
+        trees = [self._schedule_part(part, loop, edges, fixed, told) for part, loop in parts]
         self._row = []
         return one_by_one(trees)
 
     def _schedule_part(
         self,
         names: Sequence[str],
-        way: Way | None,
+        loop: LoopDirection | None,
         edges: Sequence[Edge],
         fixed: tuple[str, ...],
         told: bool,
@@ -158,9 +160,9 @@ class _Arranger:
         inside = set(names)
         inner = [e for e in edges if e.source in inside and e.sink in inside]
         if told:
-            self._record_part(names, way, fixed)
-        if way is not None:
-            dim, step = way
+            self._record_part(names, loop, fixed)
+        if loop is not None:
+            dim, step = loop
             same = [within_turn(edge, dim) for edge in inner]
             within = [edge for edge in same if not edge.pairs.is_empty()]
             return in_loop(dim, step, self.arrange(names, within, (*fixed, dim)))
@@ -170,15 +172,17 @@ class _Arranger:
             return ScheduleTree.leaf(self.dims, first, points)
         return self._by_isl(names, inner)
 
-    def _record_part(self, names: Sequence[str], way: Way | None, fixed: tuple[str, ...]) -> None:
-        if self._row and way is None:
+    def _record_part(
+        self, names: Sequence[str], loop: LoopDirection | None, fixed: tuple[str, ...]
+    ) -> None:
+        if self._row and loop is None:
             self.text.pop()
-        self._row = [*self._row, *names] if way is None else []
+        self._row = [*self._row, *names] if loop is None else []
         shown = [self._names[name] for name in (self._row or names)]
         shown = shown[:6] + ["…"] * (len(shown) > 6)
-        loop = f", in a loop over {way[0]}" + " backwards" * (way[1] < 0) if way else ""
+        suffix = f", in a loop over {loop[0]}" + " backwards" * (loop[1] < 0) if loop else ""
         within = f"within ({', '.join(fixed)}): " if fixed else ""
-        self.text.append(f"{within}{', '.join(shown)}{loop}")
+        self.text.append(f"{within}{', '.join(shown)}{suffix}")
 
     def _by_isl(self, names: Sequence[str], edges: Sequence[Edge]) -> ScheduleTree:
         """Return isl's schedule of a component without a loop in one direction."""
@@ -207,7 +211,7 @@ class _Arranger:
 
     def _partition_statements(
         self, names: Sequence[str], edges: Sequence[Edge], fixed: tuple[str, ...]
-    ) -> Iterator[tuple[list[str], Way | None]]:
+    ) -> Iterator[tuple[list[str], LoopDirection | None]]:
         """Yield the parts in order of execution, each with the loop shared by all of it.
 
         Components are visited in a topological order. Each joins the current part if possible.
@@ -225,11 +229,13 @@ class _Arranger:
             if a != b:
                 before[b].add(a)
                 after[a].add(b)
-        ways = _Ways(self.constraints, edges)
-        options = [ways.shared_loops([names[k] for k in component], fixed) for component in waiting]
+        loops = _AllowedLoops(self.constraints, edges)
+        options = [
+            loops.shared_loops([names[k] for k in component], fixed) for component in waiting
+        ]
         ready = [c for c in range(len(waiting)) if not before[c]]
         part: list[str] = []
-        shared: frozenset[Way] = frozenset()
+        shared: frozenset[LoopDirection] = frozenset()
 
         def take(c: int) -> list[str]:
             ready.remove(c)
@@ -239,13 +245,13 @@ class _Arranger:
                     ready.append(later)
             return [names[k] for k in sorted(waiting[c])]
 
-        def find_joining() -> tuple[int, frozenset[Way]] | None:
+        def find_joining() -> tuple[int, frozenset[LoopDirection]] | None:
             """Return a component to add to the part, and the loops that both can share."""
             for c in sorted(ready) if part else ():
                 members = [names[k] for k in waiting[c]]
                 common = shared & options[c]
                 if common and (
-                    common := ways.loops_without_backward_dependence(part, members, common)
+                    common := loops.loops_without_backward_dependence(part, members, common)
                 ):
                     return c, common
             return None
@@ -256,12 +262,12 @@ class _Arranger:
                 part, shared = part + take(found[0]), found[1]
                 continue
             if part:
-                yield part, ways.choose_loop(shared)
+                yield part, loops.choose_loop(shared)
             # Components without a loop come first, so that they do not separate others.
             c = min(ready, key=lambda c: (bool(options[c]), c))
             part, shared = take(c), options[c]
         if part:
-            yield part, ways.choose_loop(shared)
+            yield part, loops.choose_loop(shared)
 
 
 def _number_graph(names: Sequence[str], needs: Mapping[str, Sequence[str]]) -> dict[int, list[int]]:
@@ -269,7 +275,7 @@ def _number_graph(names: Sequence[str], needs: Mapping[str, Sequence[str]]) -> d
     return {number[name]: [number[n] for n in needs[name]] for name in names}
 
 
-class _Ways:
+class _AllowedLoops:
     """Loops allowed by the dependences, as dimensions with directions."""
 
     def __init__(self, constraints: Constraints, edges: Sequence[Edge]) -> None:
@@ -278,9 +284,11 @@ class _Ways:
         self._out: dict[str, list[Edge]] = {}
         for edge in edges:
             self._out.setdefault(edge.source, []).append(edge)
-        self._known: dict[tuple[str, str, Way], bool] = {}
+        self._follows_dependences: dict[tuple[str, str, LoopDirection], bool] = {}
 
-    def shared_loops(self, names: Sequence[str], fixed: tuple[str, ...]) -> frozenset[Way]:
+    def shared_loops(
+        self, names: Sequence[str], fixed: tuple[str, ...]
+    ) -> frozenset[LoopDirection]:
         """Return the loops that the statements can share."""
         domains = [self._constraints.points[name].domain for name in names]
         dims = [d for d in domains[0] if d not in fixed and all(d in other for other in domains)]
@@ -289,35 +297,35 @@ class _Ways:
         )
 
     def loops_without_backward_dependence(
-        self, first: Sequence[str], second: Sequence[str], ways: frozenset[Way]
-    ) -> frozenset[Way]:
-        """Return the loops in `ways` without a backward dependence from `first` to `second`."""
+        self, first: Sequence[str], second: Sequence[str], loops: frozenset[LoopDirection]
+    ) -> frozenset[LoopDirection]:
+        """Return the loops in `loops` without a backward dependence from `first` to `second`."""
         to = set(second)
         for name in first:
             for edge in self._out.get(name, ()):
                 if edge.sink in to:
-                    ways = frozenset(way for way in ways if self._goes_along(edge, way))
-        return ways
+                    loops = frozenset(loop for loop in loops if self._goes_along(edge, loop))
+        return loops
 
-    def _goes_along(self, edge: Edge, way: Way) -> bool:
-        key = (edge.source, edge.sink, way)
-        if key not in self._known:
-            dim, step = way
+    def _goes_along(self, edge: Edge, loop: LoopDirection) -> bool:
+        key = (edge.source, edge.sink, loop)
+        if key not in self._follows_dependences:
+            dim, step = loop
             source, sink = sym(dim), sym(primed_name(dim))
             back = lt(sink, source) if step > 0 else gt(sink, source)
             pairs = Relation.from_condition(self._dims, edge.pairs.left, edge.pairs.right, back)
-            self._known[key] = (edge.pairs & pairs).is_empty()
-        return self._known[key]
+            self._follows_dependences[key] = (edge.pairs & pairs).is_empty()
+        return self._follows_dependences[key]
 
-    def choose_loop(self, ways: frozenset[Way]) -> Way | None:
+    def choose_loop(self, loops: frozenset[LoopDirection]) -> LoopDirection | None:
         """Return the loop to use.
 
         A loop with a recurrence along it is preferred, then one along an outer dimension.
         """
         order = self._dims.names
 
-        def rank(way: Way) -> tuple[bool, int, bool]:
-            dim, step = way
-            return (dim, -step) in ways, order.index(dim), step < 0
+        def rank(loop: LoopDirection) -> tuple[bool, int, bool]:
+            dim, step = loop
+            return (dim, -step) in loops, order.index(dim), step < 0
 
-        return min(ways, key=rank, default=None)
+        return min(loops, key=rank, default=None)

@@ -14,14 +14,14 @@ from timerl_nb.compiler.ir.analysis.needed_points import remove_operations
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
 from timerl_nb.compiler.scheduling.cycle_counterexample import (
-    Circle,
+    PointCycle,
     PointOf,
     Search,
-    find_circle,
-    has_no_circle,
-    is_circle,
+    find_cycle_of_points,
+    has_no_cycle,
+    is_cycle,
     is_needed,
-    search_circle,
+    search_cycles,
 )
 from timerl_nb.compiler.symbolic.dimensions import Ceiling, Endless, bounds_text
 from timerl_nb.compiler.symbolic.index_expressions import Div, Lin, Mod, sym
@@ -30,7 +30,7 @@ SMALL: Final = (1, 2, 3)  # bounds for the search of cycles in every program
 LARGE: Final = (5, 8, 13, 21, 34)  # further bounds, after a compilation has failed
 
 
-def refuse_circles(pdg: Pdg) -> None:
+def refuse_cycles(pdg: Pdg) -> None:
     """Refuse a graph with cyclic dependences.
 
     These are cycles of points that an output depends on, at small bounds, and cycles of operations
@@ -40,9 +40,9 @@ def refuse_circles(pdg: Pdg) -> None:
     Raises:
         ScheduleError: there is such a cycle; the message shows it.
     """
-    circle = find_circle(pdg, SMALL)
-    if circle is not None and is_needed(pdg, circle):
-        raise _error(pdg, circle)
+    cycle = find_cycle_of_points(pdg, SMALL)
+    if cycle is not None and is_needed(pdg, cycle):
+        raise _error(pdg, cycle)
     own = {
         op.id: [r.source for r in (*op.inputs, *pdg.waits(op)) if pdg.is_identity(r)] for op in pdg
     }
@@ -53,10 +53,10 @@ def refuse_circles(pdg: Pdg) -> None:
 
 def persists(pdg: Pdg, error: Exception, bounds: Mapping[str, int]) -> bool:
     """Return whether the cycle of an error also exists under the actual bounds."""
-    if not isinstance(error, ScheduleError) or error.circle is None:
+    if not isinstance(error, ScheduleError) or error.cycle is None:
         return False
-    there = Circle(error.circle.points, bounds)
-    return is_circle(pdg, there) and is_needed(pdg, there)
+    there = PointCycle(error.cycle.points, bounds)
+    return is_cycle(pdg, there) and is_needed(pdg, there)
 
 
 def dims_to_fix(pdg: Pdg, bounds: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
@@ -90,10 +90,10 @@ def explain_cycle(pdg: Pdg) -> Generator[None]:
     try:
         yield
     except VerificationError:
-        circle = find_circle(pdg, LARGE)
-        if circle is None:
+        cycle = find_cycle_of_points(pdg, LARGE)
+        if cycle is None:
             raise
-        raise _error(pdg, circle) from None
+        raise _error(pdg, cycle) from None
 
 
 def find_cycle(pdg: Pdg) -> ScheduleError:
@@ -101,10 +101,10 @@ def find_cycle(pdg: Pdg) -> ScheduleError:
 
     A large program is searched in part, and then under smaller bounds than its fixed ones.
     """
-    searches = search_circle(pdg, (*SMALL, *LARGE))
-    circle = searches[-1].circle
-    if circle is not None:
-        return _error(pdg, circle)
+    searches = search_cycles(pdg, (*SMALL, *LARGE))
+    cycle = searches[-1].cycle
+    if cycle is not None:
+        return _error(pdg, cycle)
     return ScheduleError(
         "isl finds no schedule for this program.",
         evidence=f"{_searched(searches)}; an order of execution may exist, but none that is affine in "
@@ -142,28 +142,28 @@ def _divides(pdg: Pdg) -> bool:
     )
 
 
-def _error(pdg: Pdg, circle: Circle) -> ScheduleError:
+def _error(pdg: Pdg, cycle: PointCycle) -> ScheduleError:
     lines: list[str] = []
-    cycle = circle.points
-    shown = [node for node in cycle if pdg[node[0]].kind != "merge"] or list(cycle)
+    points = cycle.points
+    shown = [node for node in points if pdg[node[0]].kind != "merge"] or list(points)
     for op_id, point in shown:
         op = pdg[op_id]
         at = ", ".join(f"{d}={v}" for d, v in zip(op.domain, point, strict=True))
         lines.append(f"{op.name}[{at}]   {op.origin}")
     if len(lines) > 12:
         lines = [*lines[:6], f"… {len(lines) - 12} more …", *lines[-6:]]
-    bounds = circle.bounds
+    bounds = cycle.bounds
     if len(set(bounds.values())) == 1:
         under = " = ".join([*bounds, str(next(iter(bounds.values())))])
     else:
         under = bounds_text(bounds)
-    inside = {op_id for op_id, _ in cycle}
+    inside = {op_id for op_id, _ in points}
     asked = [o for o in pdg.orders if {o.before, o.after} <= inside]
     fixed = pdg.dims.values
     is_smaller = any(bounds[name] != value for name, value in fixed.items())
     what = "no order of execution satisfies this program:"
     hint = "let one of them read an earlier point (t - 1), or break the cycle with a branch."
-    if _is_of_a_gradient(pdg, circle):
+    if _is_of_a_gradient(pdg, cycle):
         what = "the forward pass has an order of execution, but its gradient has none:"
         carried = _dim_of_crossing_gradient(pdg, shown)
         if _divides(pdg):
@@ -187,16 +187,16 @@ def _error(pdg: Pdg, circle: Circle) -> ScheduleError:
         ],
         hint=hint,
     )
-    error.circle = circle
+    error.cycle = cycle
     return error
 
 
-def _is_of_a_gradient(pdg: Pdg, circle: Circle) -> bool:
+def _is_of_a_gradient(pdg: Pdg, cycle: PointCycle) -> bool:
     """Return whether a cycle passes through a gradient, and vanishes without the gradients."""
     written = {op.id for op in pdg if op.origin.gradient_of is not None}
-    if written.isdisjoint(op_id for op_id, _ in circle.points):
+    if written.isdisjoint(op_id for op_id, _ in cycle.points):
         return False
-    return has_no_circle(remove_operations(pdg, written), circle.bounds)
+    return has_no_cycle(remove_operations(pdg, written), cycle.bounds)
 
 
 def _dim_of_crossing_gradient(pdg: Pdg, cycle: Sequence[PointOf]) -> str:

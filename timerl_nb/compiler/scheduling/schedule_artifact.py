@@ -59,7 +59,7 @@ class Schedule(Inspectable):
         clock: Clock | None = None,
     ) -> None:
         self.constraints, self.tree, self.bounds = constraints, tree, dict(bounds)
-        self._known = clock  # if the caller has it already
+        self._clock = clock  # if the caller has it already
 
     @property
     def names(self) -> dict[int, str]:
@@ -73,7 +73,7 @@ class Schedule(Inspectable):
     @cached_property
     def clock(self) -> Clock:
         """The order of all points under the bounds."""
-        return self._known or Clock(self.tree, self.bounds)
+        return self._clock or Clock(self.tree, self.bounds)
 
     def points(self, **fixed: int) -> list[StatementPoints]:
         """Return the points of every statement with their positions in the order of execution.

@@ -53,21 +53,21 @@ class Trials:
     A compilation reuses the results of its trials, and of earlier compilations with other options.
     """
 
-    def __init__(self, ceiling: int, *, again: bool = False) -> None:
-        self._ceiling, self.again = ceiling, again
+    def __init__(self, ceiling: int, *, recompute: bool = False) -> None:
+        self._ceiling, self.recompute = ceiling, recompute
         self.complete = True  # False after a trial that reached isl's limit
         self._tried: Lru[Pdg, _Trial] = Lru(MOST)
         self._acting: WeakKeyDictionary[Pdg, Acting] = WeakKeyDictionary()
-        self._made: Lru[tuple[Pass, Pdg], Rewritten] = Lru(8 * SEARCHED)
+        self._rewritten: Lru[tuple[Pass, Pdg], Rewritten] = Lru(8 * SEARCHED)
         self._schedules: Lru[Pdg, Scheduled] = Lru(SEARCHED)
 
     def run(self, one: Pass, pdg: Pdg) -> Rewritten:
         """Return the result of a pass on a graph, cached."""
-        return self._made.get((one, pdg), lambda: self._run(one, pdg))
+        return self._rewritten.get((one, pdg), lambda: self._run(one, pdg))
 
     def has_run(self, one: Pass, pdg: Pdg) -> bool:
         """Return whether the result of a pass on a graph is in the cache."""
-        return self._made.lookup((one, pdg)) is not None
+        return self._rewritten.lookup((one, pdg)) is not None
 
     def lookup(self, pdg: Pdg) -> Scheduled | None:
         """Return the cached schedule of a fused graph, or None."""
@@ -111,15 +111,15 @@ class Trials:
         for d in core:
             found, _ = lift.recurrences(pdg, d)
             core[d] -= frozenset[int]().union(*(one.members for one in found))
-            ways = _directions(pdg, d, core[d])
-            groups[d] = [one.members for one in found if one.reverse in ways]
+            directions = _directions(pdg, d, core[d])
+            groups[d] = [one.members for one in found if one.reverse in directions]
 
         def lift_except(stay: Mapping[Dim, Iterable[frozenset[int]]]) -> Rewritten:
             acting = Acting.from_loops(
                 {d.name: frozenset[int]().union(*of) for d, of in stay.items()}
             )
             told = replace(lift, acting=acting)
-            return self._made.get((told, pdg), lambda: told.run(pdg))
+            return self._rewritten.get((told, pdg), lambda: told.run(pdg))
 
         first = lift_except(groups)
         for d in groups:
@@ -156,7 +156,7 @@ class _Trial:
         total = identity_rewrite(pdg)
         for one in (Vectorize(free), Accumulate(), Contract(), Fuse()):
             total = chain(total, trials.run(one, total.pdg))
-        self._pdg, self._again = pdg, trials.again
+        self._pdg, self._recompute = pdg, trials.recompute
         self._ids: Mapping[int, tuple[int, ...]] = total.ids
         self._loops: dict[int, list[tuple[int, Lin]]] = {}
         try:
@@ -182,7 +182,7 @@ class _Trial:
         core = {new for op_id in sequential for new in self._ids[op_id]}
         taken = {loop for new in core for loop in self._loops_over(new, dim)}
         inside = {new for new in self._loops if self._loops_over(new, dim) & taken}
-        self._drop_idle(dim, inside, core, renewable(pdg, dim) if self._again else frozenset())
+        self._drop_idle(dim, inside, core, renewable(pdg, dim) if self._recompute else frozenset())
         kept = {k for k, became in self._ids.items() if not inside.isdisjoint(became)}
         # Operations without a statement (constants and layout) follow their readers.
         alone = {k for k, became in self._ids.items() if self._loops.keys().isdisjoint(became)}
@@ -193,18 +193,20 @@ class _Trial:
         found = self._loops.get(statement, [])
         return {loop for loop, position in found if dim.name in position.symbols}
 
-    def _drop_idle(self, dim: Dim, inside: set[int], core: set[int], again: frozenset[int]) -> None:
+    def _drop_idle(
+        self, dim: Dim, inside: set[int], core: set[int], recomputable: frozenset[int]
+    ) -> None:
         """Remove statements from `inside` if their stored results need no more memory.
 
         The memory of a statement's stored results is compared with the memory that the statement
         frees. Statements are removed as well if they need the complete results after the loop. A
-        small result stays if its operands can be computed again and need not be stored.
+        small result stays if its operands can be recomputed and need not be stored.
 
         Args:
             dim: the dimension of the loop.
             inside: the statements in the loop; modified.
             core: the sequential statements, never removed.
-            again: the recomputable operations.
+            recomputable: operations that can be recomputed.
         """
         uses = self._constraints.uses
         readers: dict[tuple[int, int], set[int]] = {
@@ -230,7 +232,7 @@ class _Trial:
                     let_go += bytes_per_point(*key)
                 elif key in made:
                     filled += bytes_per_point(*key)
-                elif _made_by(self._constraints.pdg[key[0]], key[1]) in again:
+                elif _made_by(self._constraints.pdg[key[0]], key[1]) in recomputable:
                     perhaps += bytes_per_point(*key)
             return filled >= let_go + perhaps // _LITTLE
 

@@ -18,15 +18,15 @@ class Decision:
     """A choice for every open option; None leaves the choice to the passes, which optimise time.
 
     Attributes:
-        ways: vectorisation strategy of each sequential dimension (`WAYS`).
-        again: whether every possible result of acting is recomputed, or none.
+        strategies: vectorisation strategy of each sequential dimension (`STRATEGIES`).
+        recompute: whether every possible result of acting is recomputed, or none.
         blocks: block sizes by dimension.
         swap: whether values may be moved to the host.
         changed: options other than the user's, if nothing else fits the budget.
     """
 
-    ways: tuple[tuple[str, str], ...] = ()
-    again: bool | None = None
+    strategies: tuple[tuple[str, str], ...] = ()
+    recompute: bool | None = None
     blocks: tuple[tuple[str, int], ...] | None = None
     swap: bool = True
     changed: Changed = ()
@@ -45,8 +45,8 @@ class Decision:
         return ", ".join(f"{name}={value!r}" for name, value in self.changed)
 
     def __str__(self) -> str:
-        text = [f"{way} over {name}" for name, way in self.ways]
-        text += ["recomputed"] if self.again else []
+        text = [f"{strategy} over {name}" for name, strategy in self.strategies]
+        text += ["recomputed"] if self.recompute else []
         text += [self.blocks_doc] if self.blocks != () else []
         text += ["waiting on the host"] if self.swap else []
         text += [self.changed_text] if self.changed else []

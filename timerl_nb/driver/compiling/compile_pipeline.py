@@ -38,7 +38,7 @@ class Front:
     seconds: float
     known: bool = False  # whether a trial has found the schedule already
     decision: Decision = field(default_factory=Decision)
-    apart: tuple[PassChoice, ...] = ()  # choices of the search for passes without a stage
+    search_choices: tuple[PassChoice, ...] = ()  # choices of the search for passes without a stage
     beyond: int = 0  # excess of XLA's figure over the estimate, in bytes
 
     @property
@@ -123,8 +123,8 @@ def _front(
     seconds, decision = time.perf_counter() - start, decided.decision
     names = {stage.name for stage in stages}
     beside = (made for name, made in decided.choices.items() if name not in names)
-    apart = tuple(one for made in beside for one in made if len(one.candidates) > 1)
-    return Front(tuple(stages), *found, parts, seconds, is_known, decision, apart)
+    search_choices = tuple(one for made in beside for one in made if len(one.candidates) > 1)
+    return Front(tuple(stages), *found, parts, seconds, is_known, decision, search_choices)
 
 
 def _kernels(pdg: Pdg) -> int:

@@ -30,7 +30,7 @@ from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.scheduling.infeasible_schedule_error import (
     dims_to_fix,
     persists,
-    refuse_circles,
+    refuse_cycles,
 )
 from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
 from timerl_nb.compiler.scheduling.vectorization_trials import SEARCHED, Trials
@@ -75,7 +75,7 @@ class Compiler:
         verify(pdg)
         self._refused: ScheduleError | None = None  # for all bounds
         try:
-            refuse_circles(pdg)
+            refuse_cycles(pdg)
         except ScheduleError as error:
             self._refused = error
         self._verified = time.perf_counter() - start
@@ -259,8 +259,8 @@ class Compiler:
         return Search(*given, observer=observer)
 
     def _trials_of(self, options: Options) -> Trials:
-        ceiling, again = options.isl_operations, is_remade(options)
-        return self._trials.setdefault((ceiling, again), Trials(ceiling, again=again))
+        ceiling, recompute = options.isl_operations, is_remade(options)
+        return self._trials.setdefault((ceiling, recompute), Trials(ceiling, recompute=recompute))
 
     def cache_entry(self, what: str, options: Options, bounds: Mapping[str, int]) -> CacheEntry:
         """Return the disk cache entry for a measurement of the program."""

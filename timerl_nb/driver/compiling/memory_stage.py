@@ -64,7 +64,7 @@ def make_memory_stage(
     if plan.swaps.all:
         summary += f", {plan.timeline().host_peak:,} bytes on the host"
     seconds = time.perf_counter() - start
-    return Stage("memory", plan, seconds, summary, apart=front.apart)
+    return Stage("memory", plan, seconds, summary, search_choices=front.search_choices)
 
 
 def suggest_fit(

@@ -60,7 +60,7 @@ def serialize_front(
     # objects of isl are rebuilt from text, so they are left out
     stages = [replace(stage, artifact=None) for stage in front.stages]  # pyrefly: ignore[bad-argument-type]
     last, tree = front.constraints.pdg, front.tree.text()
-    value = stages, last, tree, front.seconds, front.decision, front.apart
+    value = stages, last, tree, front.seconds, front.decision, front.search_choices
     with suppress(pickle.PicklingError, AttributeError, TypeError, ValueError):
         _Pickler(file, pdg, lines).dump(value)
         return file.getvalue()
@@ -71,11 +71,19 @@ def deserialize_front(payload: bytes, pdg: Pdg, lines: Sequence[Origin]) -> Fron
     """Return the front of bytes; None for invalid bytes."""
     with suppress(Exception):  # invalid bytes can raise any exception
         stages, last, tree, seconds, *found = _Unpickler(io.BytesIO(payload), pdg, lines).load()
-        decision, apart = found
+        decision, search_choices = found
         whole = tuple(replace(stage, artifact=stage.rewritten.pdg) for stage in stages)
         constraints = Constraints(last)
         schedule = ScheduleTree.parse(last.dims, constraints.points, tree)
-        return Front(whole, constraints, schedule, None, seconds, decision=decision, apart=apart)
+        return Front(
+            whole,
+            constraints,
+            schedule,
+            None,
+            seconds,
+            decision=decision,
+            search_choices=search_choices,
+        )
     return None
 
 

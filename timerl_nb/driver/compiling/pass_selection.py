@@ -50,8 +50,8 @@ def pipeline(
         passes = (Incrementalize(decision.blocks, under), *passes)
     elif options.incrementalize == "auto" and machine is not None:
         passes = (IncrementalizeForSpeed(under, machine), *passes)
-    if is_remade(options) if decision.again is None else decision.again:
-        always = decision.again or options.rematerialize is True
+    if is_remade(options) if decision.recompute is None else decision.recompute:
+        always = decision.recompute or options.rematerialize is True
         passes = (Rematerialize(under, always, machine, options.blocks), *passes)
     if options.contract:
         passes = (Contract(), *passes)
@@ -61,7 +61,7 @@ def pipeline(
         passes = (Windows(acting), *passes)
     dims = options.vectorize if isinstance(options.vectorize, tuple) else None
     if options.vectorize:
-        passes = (Vectorize(dims, acting, decision.ways), *passes)
+        passes = (Vectorize(dims, acting, decision.strategies), *passes)
     if options.lift:
         passes = (Lift(dims if options.vectorize else (), acting), *passes)
     if options.simplify:

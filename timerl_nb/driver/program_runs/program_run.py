@@ -14,12 +14,12 @@ from timerl_nb.compiler.ir.host.iteration_io import Supply, Turn, discard_output
 from timerl_nb.driver.budget_confirmation import warn_of_excess
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_hooks import listener_of
-from timerl_nb.driver.program_runs.run_in_folder import HeldFolders, KeptRun
+from timerl_nb.driver.program_runs.run_in_folder import FolderLocks, SavedRun
 from timerl_nb.driver.program_runs.run_preparation import PreparedRun, open_run
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.execution.control.periodic_saving import each
-from timerl_nb.execution.control.program_thread import ProgramCourse
+from timerl_nb.execution.control.program_thread import ProgramThread
 from timerl_nb.execution.logging.run_logger import RunLog
 from timerl_nb.execution.results.result_dataframe import Rows
 from timerl_nb.execution.results.run_result import Result
@@ -68,7 +68,7 @@ def make_run(
 
 def run_to_end(prepared: PreparedRun) -> Result:
     """Run a program in this thread, and return its result."""
-    held = HeldFolders()
+    held = FolderLocks()
     try:
         try:
             several = prepared.compiled.executable.processes > 1
@@ -83,7 +83,7 @@ def run_to_end(prepared: PreparedRun) -> Result:
     return result
 
 
-def _run_to_end(prepared: PreparedRun, kept: KeptRun) -> Result:
+def _run_to_end(prepared: PreparedRun, kept: SavedRun) -> Result:
     compiled, request = prepared.compiled, prepared.request
     several = compiled.executable.processes > 1
     watched = _watch(prepared, kept)
@@ -134,10 +134,10 @@ def start_run(
         pause_when: a condition on which the run pauses; None for none.
     """
     compiled, request = prepared.compiled, prepared.request
-    held = HeldFolders()
+    held = FolderLocks()
     log: RunLog | None = None
     run: RunProtocol | None = None
-    course: ProgramCourse | None = None
+    run_thread: ProgramThread | None = None
     try:
         kept = open_run(prepared, held)
         watched = _watch(prepared, kept)
@@ -155,10 +155,10 @@ def start_run(
         if pause_when is not None:
             control.break_when(telemetry.breakpoint(pause_when))
         ends = kept.finish, held.release
-        course = ProgramCourse(control, run, watched, outputs, telemetry, acting, *ends, log)
-        return Running(control, telemetry, course, watched.progress.turns)
+        run_thread = ProgramThread(control, run, watched, outputs, telemetry, acting, *ends, log)
+        return Running(control, telemetry, run_thread, watched.progress.turns)
     except BaseException as error:
-        if course is not None and course.give_up():
+        if run_thread is not None and run_thread.abort_start():
             raise  # the run's thread has released everything
         try:
             if log is not None:
@@ -170,7 +170,7 @@ def start_run(
         raise
 
 
-def _watch(prepared: PreparedRun, kept: KeptRun) -> Watched:
+def _watch(prepared: PreparedRun, kept: SavedRun) -> Watched:
     """Return the parts of a run that live frames and logs show."""
     compiled, recorded = prepared.compiled, prepared.request.is_recorded
     progress, dim = compiled.executable.progress(recorded=recorded), compiled.pdg.dims.seeds
@@ -179,7 +179,7 @@ def _watch(prepared: PreparedRun, kept: KeptRun) -> Watched:
     return Watched(compiled.source_graph, compiled.memory, progress, rows)
 
 
-def _make_log(prepared: PreparedRun, watched: Watched, kept: KeptRun) -> RunLog | None:
+def _make_log(prepared: PreparedRun, watched: Watched, kept: SavedRun) -> RunLog | None:
     """Return the log of a run before its start; None without loggers."""
     compiled = prepared.compiled
     if not prepared.loggers:

@@ -35,7 +35,7 @@ def _new_name() -> str:
 
 
 @dataclass(frozen=True)
-class KeptRun:
+class SavedRun:
     """Start of a run: its state, and the object that saves it.
 
     Attributes:
@@ -83,7 +83,7 @@ class KeptRun:
             self.saving.finish()
 
 
-class HeldFolders:
+class FolderLocks:
     """Locked folders of a run.
 
     A folder is listed before it is locked, so `release` finds it after an interrupt at any moment.
@@ -107,7 +107,7 @@ class HeldFolders:
             folder.release()
 
 
-class Keeper:
+class RunSaver:
     """Opens the folders of saved runs of a program.
 
     Args:
@@ -123,15 +123,15 @@ class Keeper:
         pdg: Pdg,
         bounds: Mapping[str, int],
         executable: Executable,
-        held: HeldFolders,
+        held: FolderLocks,
         *,
         recorded: bool,
     ) -> None:
         self._pdg, self._bounds, self._executable = pdg, bounds, executable
-        self._held = held
+        self._locks = held
         self._cuts = executable.cuts(recorded=recorded)
 
-    def begin_run(self, seed: int, checkpoint: Any, every: Any) -> KeptRun:
+    def begin_run(self, seed: int, checkpoint: Any, every: Any) -> SavedRun:
         """Return a new run that saves its state in a new folder.
 
         Raises:
@@ -156,9 +156,9 @@ class Keeper:
             random=generator_of(self._pdg),
         )
         saving = Saving(folder, manifest, often, self._cuts)
-        return KeptRun(seed, None, saving, manifest.run)
+        return SavedRun(seed, None, saving, manifest.run)
 
-    def resume_run(self, seed: int, checkpoint: Any, every: Any, resume: Any) -> KeptRun:
+    def resume_run(self, seed: int, checkpoint: Any, every: Any, resume: Any) -> SavedRun:
         """Return a run that continues from a saved state, and is saved there or in another folder.
 
         Raises:
@@ -170,7 +170,7 @@ class Keeper:
         often = self._interval(every, before.every)
         elsewhere = checkpoint is not None and _path("checkpoint", checkpoint) != source.path
         if not elsewhere:
-            self._held.enter(source)
+            self._locks.enter(source)
         manifest, arrays = source.read(self._extendable(source.manifest()))
         self._check_program(source.path, manifest)
         if seed not in (0, manifest.seed):
@@ -188,11 +188,11 @@ class Keeper:
         gone_on = found.state()
         if manifest.is_finished:
             source.release()
-            return KeptRun(manifest.seed, gone_on, None, manifest.run)
+            return SavedRun(manifest.seed, gone_on, None, manifest.run)
         folder = self._enter_empty_folder(checkpoint) if elsewhere else source
         now = {name: int(bound) for name, bound in self._bounds.items()}
         saving = Saving(folder, replace(manifest, bounds=now), often, self._cuts)
-        return KeptRun(manifest.seed, gone_on, saving, manifest.run)
+        return SavedRun(manifest.seed, gone_on, saving, manifest.run)
 
     @property
     def _is_written(self) -> bool:
@@ -230,7 +230,7 @@ class Keeper:
     def _enter_empty_folder(self, checkpoint: Any) -> RunFolder:
         """Lock a folder without a run."""
         folder = RunFolder(_path("checkpoint", checkpoint), is_written=self._is_written)
-        self._held.enter(folder)
+        self._locks.enter(folder)
         if folder.is_empty:
             return folder
         raise ExecutionError(

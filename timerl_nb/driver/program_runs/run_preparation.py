@@ -20,7 +20,7 @@ from timerl_nb.driver.program_runs.assumed_ceiling import (
 )
 from timerl_nb.driver.program_runs.host_effects import find_host_effect
 from timerl_nb.driver.program_runs.main_memory_check import check_memory
-from timerl_nb.driver.program_runs.run_in_folder import HeldFolders, Keeper, KeptRun
+from timerl_nb.driver.program_runs.run_in_folder import FolderLocks, RunSaver, SavedRun
 from timerl_nb.execution.logging.jsonl_csv_log import LogFolder
 from timerl_nb.execution.logging.run_logger import Logger, loggers_of
 from timerl_nb.runtime.jax_backend.process_group import is_leader
@@ -240,7 +240,7 @@ def first_seed(compiled: Compilation, seed: Any) -> int:
     return first
 
 
-def open_run(prepared: PreparedRun, held: HeldFolders) -> KeptRun:
+def open_run(prepared: PreparedRun, held: FolderLocks) -> SavedRun:
     """Open the folder of a run, if it is saved or resumed.
 
     Args:
@@ -259,7 +259,7 @@ def open_run(prepared: PreparedRun, held: HeldFolders) -> KeptRun:
                 "every= has no effect without a checkpoint folder.",
                 hint="pass checkpoint= as well, or leave out every=.",
             )
-        return KeptRun(seed)
+        return SavedRun(seed)
     recorded = request.is_recorded
     if request.resume is not None and recorded:
         raise OptionError(
@@ -267,7 +267,7 @@ def open_run(prepared: PreparedRun, held: HeldFolders) -> KeptRun:
             hint="leave out on_event, or resume.",
         )
     refuse_assumed_ceiling(compiled.bounds, "a saved run cannot be repeated")
-    keeper = Keeper(compiled.pdg, compiled.bounds, compiled.executable, held, recorded=recorded)
+    keeper = RunSaver(compiled.pdg, compiled.bounds, compiled.executable, held, recorded=recorded)
     if request.resume is None:
         return keeper.begin_run(seed, request.checkpoint, request.every)
     return keeper.resume_run(seed, request.checkpoint, request.every, request.resume)

@@ -15,7 +15,7 @@ from timerl_nb.compiler.ir.host.iteration_io import (
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_runs.host_effects import find_host_effect
 from timerl_nb.driver.program_runs.program_run import make_run
-from timerl_nb.driver.program_runs.run_in_folder import HeldFolders
+from timerl_nb.driver.program_runs.run_in_folder import FolderLocks
 from timerl_nb.driver.program_runs.run_preparation import PreparedRun, open_run
 from timerl_nb.execution.control.periodic_saving import each
 from timerl_nb.execution.control.unbounded_iterations import Turns
@@ -72,7 +72,7 @@ def iterate(
         taken: as for `Program.turns`.
         repeatable: as for `Program.turns`.
     """
-    compiled, held = prepared.compiled, HeldFolders()
+    compiled, held = prepared.compiled, FolderLocks()
     inlets = given_of(compiled.pdg.dims, compiled.pdg)
 
     def make(turn: int) -> tuple[RunProtocol, TurnByTurn | None, dict[str, Any]]:

@@ -18,7 +18,7 @@ from timerl_nb.compiler.passes.pass_pipeline import Pass
 from timerl_nb.compiler.passes.tiling.incrementalize_reductions import Incrementalize
 from timerl_nb.compiler.passes.tiling.reduction_tiling import freed_by
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of
-from timerl_nb.compiler.passes.vectorization.vectorize import WAYS, Vectorize
+from timerl_nb.compiler.passes.vectorization.vectorize import STRATEGIES, Vectorize
 from timerl_nb.compiler.scheduling.vectorization_trials import Trials
 from timerl_nb.compiler.symbolic.dimensions import Dim
 from timerl_nb.driver.compiling.compile_decision import Decision
@@ -50,7 +50,7 @@ class DecisionGraphs:
     ) -> None:
         self._pdg, self._bounds, self._options = pdg, bounds, options
         self._trials, self._changed = trials, changed
-        self._made: dict[tuple[Decision, str], Pdg | None] = {}
+        self._graphs: dict[tuple[Decision, str], Pdg | None] = {}
 
     @property
     def swaps(self) -> bool:
@@ -62,8 +62,8 @@ class DecisionGraphs:
         """The choice of the passes without a budget, if they have a memory model."""
         if cached_machine(self._options) is None:
             return None
-        ways = tuple((dim.name, self.ways[0]) for dim in self.dims)
-        return replace(self._changed, ways=ways, swap=False)
+        strategies = tuple((dim.name, self.strategies[0]) for dim in self.dims)
+        return replace(self._changed, strategies=strategies, swap=False)
 
     @cached_property
     def dims(self) -> list[Dim]:
@@ -76,32 +76,36 @@ class DecisionGraphs:
         return [dim for dim in dims if cycles_of(before, dim.name).sequential]
 
     @property
-    def ways(self) -> tuple[str, ...]:
-        return tuple(way for way in WAYS if way != "keep" or self._options.trial)
+    def strategies(self) -> tuple[str, ...]:
+        return tuple(name for name in STRATEGIES if name != "keep" or self._options.trial)
 
     @cached_property
-    def combined_ways(self) -> list[tuple[tuple[str, str], ...]]:
+    def strategy_combinations(self) -> list[tuple[tuple[str, str], ...]]:
         """Combinations of vectorisation strategies: the same for all dimensions, or the first for all but one.
 
         All combinations of three strategies over four dimensions would take minutes.
         """
-        each = [[(dim.name, way) for way in self.ways] for dim in self.dims]
+        each = [[(dim.name, strategy) for strategy in self.strategies] for dim in self.dims]
         alike = list(zip(*each, strict=True)) or [()]
         first = alike[0]
-        apart = [
-            (*first[:k], way, *first[k + 1 :]) for k in range(len(each)) for way in each[k][1:]
+        single_changes = [
+            (*first[:k], strategy, *first[k + 1 :])
+            for k in range(len(each))
+            for strategy in each[k][1:]
         ]
-        return [*alike, *apart]
+        return [*alike, *single_changes]
 
     @property
-    def again(self) -> tuple[bool, ...]:
+    def recompute(self) -> tuple[bool, ...]:
         remade = is_remade(self._options)
         return (False, True) if remade and self._options.rematerialize == "auto" else (remade,)
 
     def block_sizes(self, one: Decision) -> list[tuple[Dim, list[int], int]]:
         """Return the dimensions that can be tiled, each with block sizes and the bytes that tiling frees."""
-        ways = {way for _, way in one.ways}
-        if self._options.incrementalize != "auto" or (len(one.ways) >= MANY and len(ways) > 1):
+        strategies = {strategy for _, strategy in one.strategies}
+        if self._options.incrementalize != "auto" or (
+            len(one.strategies) >= MANY and len(strategies) > 1
+        ):
             return []
         before, _ = self._graph_before_pass(Incrementalize.name, one)
         found: list[tuple[Dim, list[int], int]] = []
@@ -132,11 +136,11 @@ class DecisionGraphs:
 
     def _made_by(self, decision: Decision, ahead_of: str) -> Pdg | None:
         key = replace(decision, swap=False), ahead_of
-        if key not in self._made:
-            self._made[key] = None
+        if key not in self._graphs:
+            self._graphs[key] = None
             with suppress(CeilingError), limit_isl_work("a trial"):
-                self._made[key], _ = self._graph_before_pass(ahead_of, decision)
-        return self._made[key]
+                self._graphs[key], _ = self._graph_before_pass(ahead_of, decision)
+        return self._graphs[key]
 
     def graph_text(self, decision: Decision) -> str | None:
         """Return a text of the decision's graph; equal graphs have equal texts."""
@@ -146,4 +150,4 @@ class DecisionGraphs:
 
     def known_graph(self, decision: Decision) -> Pdg | None:
         """Return the final graph of a decision, if it is cached."""
-        return self._made.get((replace(decision, swap=False), ""))
+        return self._graphs.get((replace(decision, swap=False), ""))

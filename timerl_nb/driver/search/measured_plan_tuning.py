@@ -44,8 +44,8 @@ class Tuning:
     def __str__(self) -> str:
         width = max(map(len, self.seconds))
         lines = [
-            f"{'*' if way == self.taken else ' '} {way:<{width}}  {format_milliseconds(seconds, '10.3f')} a turn"
-            for way, seconds in sorted(self.seconds.items(), key=lambda pair: pair[1])
+            f"{'*' if plan == self.taken else ' '} {plan:<{width}}  {format_milliseconds(seconds, '10.3f')} a turn"
+            for plan, seconds in sorted(self.seconds.items(), key=lambda pair: pair[1])
         ]
         return "\n".join(["tuned, " + ("remembered:" if self.remembered else "measured:"), *lines])
 
@@ -71,27 +71,27 @@ def tune_plan(
     Raises:
         BudgetError: nothing fits.
     """
-    ways = _ways(before, bounds, options)
+    plans = _plans(before, bounds, options)
     seconds: dict[str, float] | None = None if entry is None else entry.load()
     remembered = seconds is not None
     if seconds is None:
         seconds = {}
-        for way, one in ways.items():
+        for plan, one in plans.items():
             with suppress(BudgetError):
-                seconds[way] = measure(one)
+                seconds[plan] = measure(one)
         if not seconds:
             seconds[_CHOSEN] = measure(options)
         if entry is not None:
             entry.write(seconds)
-    ways[_CHOSEN] = options
-    taken = min(seconds, key=lambda way: seconds[way])
-    return Tuning(seconds, taken, ways[taken], remembered)
+    plans[_CHOSEN] = options
+    taken = min(seconds, key=lambda plan: seconds[plan])
+    return Tuning(seconds, taken, plans[taken], remembered)
 
 
-def _ways(before: Pdg, bounds: Mapping[str, int], options: Options) -> dict[str, Options]:
+def _plans(before: Pdg, bounds: Mapping[str, int], options: Options) -> dict[str, Options]:
     """Return the plans by name: untiled, and tiled with a few block sizes, each stored or recomputed."""
     whole = options.with_(incrementalize=False, rematerialize=False)
-    ways = {"whole": whole}
+    plans = {"whole": whole}
     model = BandwidthModel(before, bounds, machine_here())
     for dim in [d for d in freed_by(before, bounds) if d.over is None][:1]:
         points = dim.count(bounds)
@@ -99,7 +99,9 @@ def _ways(before: Pdg, bounds: Mapping[str, int], options: Options) -> dict[str,
         best = model.block(find_tiling(before, dim)) or points
         at = bisect(sizes, best)
         for size in sizes[max(0, at - 2) : at + 1]:  # the model's choice and its neighbours
-            for again in (False, True):
-                way = f"blocks of {size} along {dim.name}, " + ("again" if again else "kept")
-                ways[way] = whole.with_(incrementalize={dim.name: size}, rematerialize=again)
-    return ways
+            for recompute in (False, True):
+                plan = f"blocks of {size} along {dim.name}, " + (
+                    "recomputed" if recompute else "stored"
+                )
+                plans[plan] = whole.with_(incrementalize={dim.name: size}, rematerialize=recompute)
+    return plans

@@ -121,7 +121,7 @@ class Search:
         self._unscheduled: dict[Decision, int] = {}
         self._least_of: dict[Decision, int] = {}
         # Plans are large: only those of the last and of the chosen decision are stored.
-        self._made: dict[Decision, MemoryPlan] = {}
+        self._plan_of_decision: dict[Decision, MemoryPlan] = {}
         self._taken: Decision | None = None
 
     def find_decision(self, *, least: bool = True) -> SearchResult:
@@ -151,7 +151,7 @@ class Search:
             raise BudgetError(what, needed=min(able, default=self._budget + 1))
         seconds = time.perf_counter() - start
         choices = explain_choices(search._graphs, search._tried, self._budget, taken)
-        return SearchResult(taken, choices, seconds, search._made.get(taken))
+        return SearchResult(taken, choices, seconds, search._plan_of_decision.get(taken))
 
     def _search(self) -> bool:
         """Whether any decision fits."""
@@ -184,8 +184,8 @@ class Search:
 
     def _try_promising(self) -> None:
         """Examine promising decisions, after the fastest one has exceeded the budget."""
-        for again in self._graphs.again:
-            wholes = self._decisions_without_blocks(again=again)
+        for recompute in self._graphs.recompute:
+            wholes = self._decisions_without_blocks(recompute=recompute)
             for one in wholes:
                 if self._may_be_best(one) and not self._try(one) and self._graphs.swaps:
                     self._try(replace(one, swap=True))
@@ -203,24 +203,26 @@ class Search:
 
     # --- candidates ------------------------------------------------------------------------------
 
-    def _decisions_without_blocks(self, *, again: bool) -> list[Decision]:
+    def _decisions_without_blocks(self, *, recompute: bool) -> list[Decision]:
         """Return decisions with different graphs, without blocks and swaps, the fastest first."""
         made: dict[Pdg | None, Decision] = {}
-        for ways in self._graphs.combined_ways:
+        for strategies in self._graphs.strategy_combinations:
             kept, one = (
-                replace(self._changed, ways=ways, again=way, blocks=(), swap=False)
-                for way in (False, again)
+                replace(
+                    self._changed, strategies=strategies, recompute=value, blocks=(), swap=False
+                )
+                for value in (False, recompute)
             )
             # additional computation is never faster
             more = self._may_be_best(kept) and self._graphs.unfused_graph(
                 one
             ) != self._graphs.unfused_graph(kept)
-            if again == self._graphs.again[0] or more:
+            if recompute == self._graphs.recompute[0] or more:
                 made.setdefault(self._graphs.unfused_graph(one), one)
         found = list(made.values())
         if (
             self._graphs.unbudgeted_decision is not None
-            and not again
+            and not recompute
             and self._graphs.unfused_graph(self._graphs.unbudgeted_decision) not in made
         ):
             found.insert(0, self._graphs.unbudgeted_decision)  # its graph is tiled already
@@ -305,8 +307,10 @@ class Search:
                 )  # then its least memory is computed, however slow its swaps
             with limit_isl_work("a trial"):
                 made = how.choose_fitting(self._plans(pdg))
-            self._made = {k: one for k, one in self._made.items() if k == self._taken}
-            self._made[decision] = made
+            self._plan_of_decision = {
+                k: one for k, one in self._plan_of_decision.items() if k == self._taken
+            }
+            self._plan_of_decision[decision] = made
             return forecast(made, self._seconds(decision), self._machine).with_kernel_bytes(beyond)
         except CeilingError as error:
             return error.what
@@ -406,7 +410,10 @@ class Search:
 
     def _is_slower(self, one: Decision) -> bool:
         """Whether known times of the decision, or of the one without recomputation, exclude it as the best."""
-        alike = (self._graphs.known_graph(replace(one, again=way)) for way in (one.again, False))
+        alike = (
+            self._graphs.known_graph(replace(one, recompute=value))
+            for value in (one.recompute, False)
+        )
         known = max((self._quick.get(pdg, 0.0) for pdg in alike if pdg is not None), default=0.0)
         return self._best is not None and known >= self._best[0]
 
@@ -541,8 +548,8 @@ class Search:
             if isinstance(found, Forecast):
                 heappush(queue, (found.needed, rank, _PLANNED))
                 search._taken = able[min(entry for entry in queue if entry[2] == _PLANNED)[1]][1]
-        ways = tuple((dim.name, self._graphs.ways[0]) for dim in self._graphs.dims)
-        return self, Decision(ways, self._graphs.again[0], (), swap=False)
+        strategies = tuple((dim.name, self._graphs.strategies[0]) for dim in self._graphs.dims)
+        return self, Decision(strategies, self._graphs.recompute[0], (), swap=False)
 
 
 def _set_block_size(one: Decision, dim: Dim, size: int) -> Decision:

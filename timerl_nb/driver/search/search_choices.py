@@ -9,7 +9,7 @@ from typing import Final
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Forecast, PassChoice
 from timerl_nb.compiler.passes.rematerialization.rematerialize import Rematerialize
 from timerl_nb.compiler.passes.tiling.incrementalize_reductions import Incrementalize
-from timerl_nb.compiler.passes.vectorization.vectorize import WAYS, Vectorize
+from timerl_nb.compiler.passes.vectorization.vectorize import STRATEGIES, Vectorize
 from timerl_nb.driver.compiling.compile_decision import Decision
 from timerl_nb.driver.search.decision_graphs import DecisionGraphs
 
@@ -36,30 +36,42 @@ def explain_choices(
         why = f"it is the fastest candidate within {budget:,} bytes"
 
     def choose(
-        what: str, docs: Mapping[str, str], of: Mapping[str, list[Decision]], way: str
+        what: str, docs: Mapping[str, str], of: Mapping[str, list[Decision]], name_taken: str
     ) -> PassChoice:
         # a candidate's forecast is that of its best decision
         found = [
             Candidate(
-                name, doc, known=_best_forecast(tried, budget, [taken] if name == way else of[name])
+                name,
+                doc,
+                known=_best_forecast(tried, budget, [taken] if name == name_taken else of[name]),
             )
             for name, doc in docs.items()
         ]
-        return PassChoice(what, tuple(found), next(one for one in found if one.name == way), why)
+        return PassChoice(
+            what, tuple(found), next(one for one in found if one.name == name_taken), why
+        )
 
     vectorize: list[PassChoice] = []
     for k, dim in enumerate(graphs.dims):
-        ways = {way: WAYS[way] for way in WAYS if way in graphs.ways}
-        of = {way: [one for one in tried if one.ways[k][1] == way] for way in ways}
-        vectorize.append(choose(f"vectorize over {dim.name}", ways, of, taken.ways[k][1]))
-    named = {None: _FOR_SPEED, False: "keep", True: "again"}
-    docs = {"keep": "store all values of acting", "again": "recompute every possible value"}
-    made = {named[way]: docs[named[way]] for way in graphs.again}
-    if taken.again is None:
+        strategies = {
+            strategy: STRATEGIES[strategy]
+            for strategy in STRATEGIES
+            if strategy in graphs.strategies
+        }
+        of = {
+            strategy: [one for one in tried if one.strategies[k][1] == strategy]
+            for strategy in strategies
+        }
+        vectorize.append(
+            choose(f"vectorize over {dim.name}", strategies, of, taken.strategies[k][1])
+        )
+    named = {None: _FOR_SPEED, False: "keep", True: "recompute"}
+    docs = {"keep": "store all values of acting", "recompute": "recompute every possible value"}
+    made = {named[strategy]: docs[named[strategy]] for strategy in graphs.recompute}
+    if taken.recompute is None:
         made[_FOR_SPEED] = "recompute cheap values"
-    of = {n: [one for one in tried if named[one.again] == n] for n in made}
-    way = named[taken.again]
-    again = choose("keep or recompute", made, of, way)
+    of = {n: [one for one in tried if named[one.recompute] == n] for n in made}
+    recompute = choose("keep or recompute", made, of, named[taken.recompute])
     like = replace(taken, blocks=(), swap=False)
     near = [one for one in tried if replace(one, blocks=(), swap=False) == like]
     near.sort(key=lambda one: one.blocks or ())
@@ -68,7 +80,7 @@ def explain_choices(
     blocks = choose("incrementalize", cuts, of, _blocks_text(taken))
     return {
         Vectorize.name: tuple(vectorize),
-        Rematerialize.name: (again,),
+        Rematerialize.name: (recompute,),
         Incrementalize.name: (blocks,),
     }
 

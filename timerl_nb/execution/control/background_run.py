@@ -10,7 +10,7 @@ from typing import Final, Self, TypeVar
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.execution.control.pause_and_stop import RunControl
-from timerl_nb.execution.control.thread_lifecycle import Course
+from timerl_nb.execution.control.thread_lifecycle import RunThread
 from timerl_nb.execution.results.live_values import LiveValues
 from timerl_nb.execution.results.run_result import Result
 from timerl_nb.execution.telemetry.live_frame_delivery import Watching
@@ -39,7 +39,7 @@ class Running:
     Args:
         control: Commands to the run.
         telemetry: Source of the frames.
-        course: Work of the run's thread; it starts in `__init__`.
+        run_thread: Work of the run's thread; it starts in `__init__`.
         turns: Total number of turns; None if unknown.
 
     Example:
@@ -54,12 +54,12 @@ class Running:
     """
 
     def __init__(
-        self, control: RunControl, telemetry: Watching, course: Course, turns: int | None
+        self, control: RunControl, telemetry: Watching, run_thread: RunThread, turns: int | None
     ) -> None:
-        self._control, self._telemetry, self._course = control, telemetry, course
+        self._control, self._telemetry, self._run_thread = control, telemetry, run_thread
         self._turns = turns
         weakref.finalize(self, _abandon, control).atexit = False  # pyrefly: ignore[missing-attribute]
-        self._course.begin()
+        self._run_thread.begin()
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class Running:
     @property
     def error(self) -> BaseException | None:
         """Exception that ended the run; None if it has not failed."""
-        return self._course.take_error()
+        return self._run_thread.take_error()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run is paused or has ended.
@@ -283,7 +283,7 @@ class Running:
                 )
             if not control.ended.wait(timeout):
                 raise TimeoutError(f"the run has not ended within {timeout} s: {self!r}")
-            return self._course.result()
+            return self._run_thread.result()
         except KeyboardInterrupt:
             self._control.stop()
             self._control.ended.wait(_GRACE)
@@ -312,7 +312,7 @@ class Running:
                 f"the run is {self.state}, and partial results exist only after its end.",
                 hint="call stop(), then result().",
             )
-        return self._course.so_far()
+        return self._run_thread.so_far()
 
     def frames(self) -> Iterator[Frame]:
         """Iterate over frames of the run, at most 15 per second, until it ends.
@@ -376,7 +376,7 @@ class Running:
     def __repr__(self) -> str:
         of = "" if self._turns is None else f" of {self._turns}"
         parts = [f"turn {self.turn}{of}", self.state]
-        waits = self._course.compiling
+        waits = self._run_thread.compiling
         if waits is not None:
             parts += [compiling_text(waits)]
         if (frame := self.latest) is not None:

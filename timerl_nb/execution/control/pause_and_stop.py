@@ -43,7 +43,7 @@ class RunControl:
         self._stop = False
         self._speed: float | None = None
         self._next = 0.0  # earliest start of the next iteration, at a limited speed
-        self._asked: list[Callable[[], None]] = []
+        self._requests: list[Callable[[], None]] = []
         self._find_reason: Callable[[int, int], str] | None = None
         self.reason = ""
         self._due = held
@@ -77,8 +77,8 @@ class RunControl:
                 if found:
                     self._hold, self._left, self.reason = True, 0, found
             while True:
-                asked, self._asked = self._asked, []
-                for function in asked:
+                requests, self._requests = self._requests, []
+                for function in requests:
                     function()
                 if self._stop:
                     raise Stopped
@@ -90,7 +90,7 @@ class RunControl:
                 self._set_state("running")
             self.reason = ""
             regular = self._speed is not None or self._find_reason is not None
-            self._due = self._hold or regular or bool(self._asked)
+            self._due = self._hold or regular or bool(self._requests)
             self.passed = time.perf_counter()
 
     def _waits(self) -> float | None:
@@ -109,7 +109,7 @@ class RunControl:
     def end(self, state: str) -> None:
         """Mark the run as ended. Later commands have no effect."""
         with self._changed:
-            self._asked.clear()
+            self._requests.clear()
             self.reason = ""
             self._set_state(state)
             self.ended.set()
@@ -198,7 +198,7 @@ class RunControl:
         """
         with self._changed:
             if not self._has_ended:
-                self._asked.append(function)
+                self._requests.append(function)
                 self._due = True
                 self._changed.notify_all()
 

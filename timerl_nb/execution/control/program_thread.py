@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from timerl_nb.base.errors import ExecutionError, warn
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
-from timerl_nb.execution.control.thread_lifecycle import Course
+from timerl_nb.execution.control.thread_lifecycle import RunThread
 from timerl_nb.execution.logging.run_logger import RunLog
 from timerl_nb.execution.results.run_result import Acting, Result
 from timerl_nb.execution.telemetry.program_live_frames import Telemetry, Watched
@@ -17,7 +17,7 @@ from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.state.run_progress import SoFar
 
 
-class ProgramCourse(Course):
+class ProgramThread(RunThread):
     """Run of a program.
 
     Args:
@@ -48,13 +48,13 @@ class ProgramCourse(Course):
         self._run, self._watched, self._names = run, watched, outputs
         self._telemetry, self._acting = telemetry, acting
         self._at_end, self._over, self._log = at_end, over, log
-        self._lost: dict[str, str] = {}
+        self._lost_outputs: dict[str, str] = {}
 
     def so_far(self) -> Result:
         error = self.take_error()
         if error is None:
             return self.result()
-        left, turns, lost = self._result, self._control.turn, self._lost
+        left, turns, lost = self._result, self._control.turn, self._lost_outputs
         said = [
             f"{why}: {', '.join(name for name in lost if lost[name] == why)}"
             for why in dict.fromkeys(lost.values())
@@ -101,10 +101,10 @@ class ProgramCourse(Course):
             if self._log is not None:
                 self._log.fail(error)
             try:
-                values = self._run.so_far(self._progress_so_far, self._names, self._lost)
+                values = self._run.so_far(self._progress_so_far, self._names, self._lost_outputs)
                 self._result = self._make_result(values, start, error)
             except Exception as why:
-                self._lost = {"all": str(why)}
+                self._lost_outputs = {"all": str(why)}
             self._run.release(error)
         finally:
             self._over()

@@ -17,7 +17,7 @@ from timerl_nb.base.errors import ExecutionError
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.loops.iteration_cuts import Cut, Cuts
-from timerl_nb.runtime.state.resumable_state import Held, RunState, Saved
+from timerl_nb.runtime.state.resumable_state import RunState, Saved, StoredValues
 from timerl_nb.runtime.state.run_folder import Manifest
 
 # Offsets of the turn to try: another schedule may be one iteration ahead or behind.
@@ -108,7 +108,7 @@ class Resuming:
                 return other
         return ""
 
-    def _describe_mismatch(self, name: str, tensor: Tensor, held: Held) -> str:
+    def _describe_mismatch(self, name: str, tensor: Tensor, held: StoredValues) -> str:
         """Describe a difference in shape, element type or source line; "" if there is none."""
         plan, (_, values) = self._cuts.plan, held
         op = plan.pdg[tensor[0]]

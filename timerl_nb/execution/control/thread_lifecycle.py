@@ -19,7 +19,7 @@ from timerl_nb.runtime.jax_backend.fork_guard import is_forked
 _GRACE: Final = 5.0  # seconds to wait for the end of a run when the interpreter exits
 
 
-class Course(ABC):
+class RunThread(ABC):
     """Work of a run's thread.
 
     It has no reference to the handle, such that an unused handle can be garbage-collected.
@@ -44,7 +44,7 @@ class Course(ABC):
         atexit.register(self._stop_at_exit)
         self._thread.start()
 
-    def give_up(self) -> bool:
+    def abort_start(self) -> bool:
         """Stop a run after a failed start.
 
         An interrupt may arrive while the thread starts. A thread that starts later ends before its first

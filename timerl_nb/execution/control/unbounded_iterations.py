@@ -59,7 +59,7 @@ class Turns(Iterator[dict[str, Any]]):
     ) -> None:
         self._steps: Iterator[int] | None = None  # exists even if an interrupt ends `__init__`
         self._finish, self._taken, self._again = finish, taken, again
-        self._held: tuple[int, Callable[[], RunState] | None] | None = None
+        self._snapshot: tuple[int, Callable[[], RunState] | None] | None = None
         self._begin(run, supply, made, turn)
 
     def _begin(
@@ -103,13 +103,13 @@ class Turns(Iterator[dict[str, Any]]):
 
     def save_operands(self) -> None:
         """Copy the operands of the next turn, for its repetition by `rewind`."""
-        if self._held is None or self._held[0] != self.turn:
-            self._held = self.turn, self._run.snapshot_stores(self.turn) if self.turn else None
+        if self._snapshot is None or self._snapshot[0] != self.turn:
+            self._snapshot = self.turn, self._run.snapshot_stores(self.turn) if self.turn else None
 
     def rewind(self) -> None:
         """Return to the turn of the last `save_operands`, also after an interrupt. It runs next."""
-        assert self._again is not None and self._held is not None
-        turn, held = self._held
+        assert self._again is not None and self._snapshot is not None
+        turn, held = self._snapshot
         run, supply, made = self._again(turn, None if held is None else held())
         before = self._run
         self._begin(run, supply, made, turn)

@@ -45,7 +45,7 @@ class Logger(Protocol):
       `turns_per_second`. Rows from before a run was resumed lack these three.
 
     Rows arrive in order, each of them once. One call may contain the rows of several fast iterations. A logger
-    with an attribute `apart`, a number of iterations, receives its rows at the end of every such interval.
+    with an attribute `interval`, a number of iterations, receives its rows at the end of every such interval.
 
     Example:
         >>> class Printer:
@@ -141,10 +141,12 @@ class RunLog:
         self._live = self._in_turns()
         self._waiting = list(loggers)
         # the shortest interval of iterations after which a logger needs its rows; 0 for none
-        self._apart = min((n for one in loggers if (n := getattr(one, "apart", 0))), default=0)
-        self._told: list[_Told] = []
+        self._interval = min(
+            (n for one in loggers if (n := getattr(one, "interval", 0))), default=0
+        )
+        self._receivers: list[_Receiver] = []
         self._run: RunProtocol | None = None
-        self._turn = self._known = 0
+        self._turn = self._known_rows = 0
         self._start = time.perf_counter()
         self._last = self._turn, 0.0  # iteration and time of the last row, for rates
         self._free = 0.0  # earliest time of the next write
@@ -209,17 +211,17 @@ class RunLog:
             turn: Number of iterations completed before.
             over: Whether the resumed run had already finished.
         """
-        self._turn, self._known = turn, _ALL if over else self._count_known_rows(turn)
+        self._turn, self._known_rows = turn, _ALL if over else self._count_known_rows(turn)
         for logger in self._waiting:
-            told = _Told(logger, self._known)
-            self._told.append(told)
+            receiver = _Receiver(logger, self._known_rows)
+            self._receivers.append(receiver)
             try:
-                last = logger.begin(self._about, self._known)
+                last = logger.begin(self._about, self._known_rows)
             except Exception:  # this logger has not started; an interrupted logger may have
-                self._told.remove(told)
+                self._receivers.remove(receiver)
                 raise
             if last is not None:
-                told.next = self._row_point(last) + 1
+                receiver.next = self._row_point(last) + 1
                 self._start = min(self._start, time.perf_counter() - last.get("seconds", 0.0))
         self._last = turn, self._seconds
 
@@ -230,9 +232,9 @@ class RunLog:
     def on_turn(self, count: int = 1) -> None:
         """Count completed iterations, and write rows if a write is due."""
         self._turn += count
-        begun, apart = time.perf_counter(), self._apart
-        is_due = apart and self._turn // apart > (self._turn - count) // apart
-        if self._told and (is_due or begun >= self._free):
+        begun, interval = time.perf_counter(), self._interval
+        is_due = interval and self._turn // interval > (self._turn - count) // interval
+        if self._receivers and (is_due or begun >= self._free):
             self._write_live()
             now = time.perf_counter()
             rest = _REST * (now - begun)
@@ -259,19 +261,21 @@ class RunLog:
         end = max(end, self._count_known_rows(self._turn))
         rows = self._rows(range(self._first_undelivered, end), columns, self._turn)
         late = {name: found for name, found in columns.items() if name not in live}
-        for told in tuple(self._told):
-            before = self._rows(range(min(told.next, end)), late)
-            self._write(told, rows)
+        for receiver in tuple(self._receivers):
+            before = self._rows(range(min(receiver.next, end)), late)
+            self._write(receiver, rows)
             known = [row for row in before if len(row) > 1]
-            self._end(told, {"ended": state, "outputs": numbers}, known)
+            self._end(receiver, {"ended": state, "outputs": numbers}, known)
 
     def fail(self, error: BaseException) -> None:
         """Write the remaining rows after a failure."""
         if self._run is not None:
             with suppress(Exception):  # the failed iteration may have overwritten the values
                 self._write_live()
-        for told in tuple(self._told):
-            self._end(told, {"ended": "failed", "error": f"{type(error).__name__}: {error}"}, ())
+        for receiver in tuple(self._receivers):
+            self._end(
+                receiver, {"ended": "failed", "error": f"{type(error).__name__}: {error}"}, ()
+            )
 
     # --- rows --------------------------------------------------------------------------------------
 
@@ -311,8 +315,8 @@ class RunLog:
             for s, column in enumerate(self._names(name)):
                 columns[column] = dict(zip(at, (number(x[s]) for x in found), strict=True))
         rows = self._rows(range(first, there), columns, self._turn)
-        for told in tuple(self._told):
-            self._write(told, rows)
+        for receiver in tuple(self._receivers):
+            self._write(receiver, rows)
 
     def _rows(
         self, points: range, columns: Mapping[str, Mapping[int, Any]], turn: int | None = None
@@ -328,7 +332,7 @@ class RunLog:
         return [
             {
                 self._along: k,
-                **(times if k >= self._known else {}),
+                **(times if k >= self._known_rows else {}),
                 **{name: found[k] for name, found in columns.items() if k in found},
             }
             for k in points
@@ -352,29 +356,29 @@ class RunLog:
     @property
     def _first_undelivered(self) -> int:
         """First row missing in some logger."""
-        return min((told.next for told in self._told), default=0)
+        return min((receiver.next for receiver in self._receivers), default=0)
 
-    def _write(self, told: _Told, rows: Sequence[Row]) -> None:
-        rows = [row for row in rows if self._row_point(row) >= told.next]
+    def _write(self, receiver: _Receiver, rows: Sequence[Row]) -> None:
+        rows = [row for row in rows if self._row_point(row) >= receiver.next]
         if rows:
-            self._call(told, lambda: told.logger.write(rows))
-            told.next = self._row_point(rows[-1]) + 1
+            self._call(receiver, lambda: receiver.logger.write(rows))
+            receiver.next = self._row_point(rows[-1]) + 1
 
-    def _end(self, told: _Told, last: Mapping[str, Any], late: Sequence[Row]) -> None:
+    def _end(self, receiver: _Receiver, last: Mapping[str, Any], late: Sequence[Row]) -> None:
         times = dict(zip(TIMES, (self._turn, round(self._seconds, 6)), strict=False))
-        self._call(told, lambda: told.logger.end({**last, **times}, late))
-        if told in self._told:
-            self._told.remove(told)
+        self._call(receiver, lambda: receiver.logger.end({**last, **times}, late))
+        if receiver in self._receivers:
+            self._receivers.remove(receiver)
 
-    def _call(self, told: _Told, call: Callable[[], object]) -> None:
+    def _call(self, receiver: _Receiver, call: Callable[[], object]) -> None:
         try:
             call()
         except Exception as error:  # a failing logger must not end the run
-            self._told.remove(told)
-            warn(f"the logger {told.logger!r} failed, and receives no more rows: {error!r}")
+            self._receivers.remove(receiver)
+            warn(f"the logger {receiver.logger!r} failed, and receives no more rows: {error!r}")
 
 
-class _Told:
+class _Receiver:
     """A logger, and the point of its next row."""
 
     def __init__(self, logger: Logger, following: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
-from timerl_nb.runtime.state.resumable_state import Held
+from timerl_nb.runtime.state.resumable_state import StoredValues
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class LiveValues:
         return f"LiveValues({self.values.dtype}[{shape}] at {at})"
 
 
-def name_values(plan: MemoryPlan, held: Mapping[Tensor, Held]) -> dict[str, LiveValues]:
+def name_values(plan: MemoryPlan, held: Mapping[Tensor, StoredValues]) -> dict[str, LiveValues]:
     """Return live values by the names of their tensors; tensors without a value are omitted."""
     dims = plan.pdg.dims
 

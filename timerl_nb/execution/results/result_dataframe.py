@@ -37,7 +37,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Along:
+class OutputDimensions:
     """Dimensions that outputs are stacked over.
 
     Attributes:
@@ -52,7 +52,7 @@ class Along:
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     rows: Rows | None = None
 
-    def of_one(self) -> Along:
+    def of_one(self) -> OutputDimensions:
         """Return the dimensions of one run of a batch."""
         return replace(self, dims={n: dims[1:] for n, dims in self.dims.items()}, rows=None)
 
@@ -61,7 +61,7 @@ def turns_frame(
     values: Mapping[str, Array],
     coordinates: Mapping[str, Coordinates],
     lengths: Mapping[str, Array],
-    along: Along,
+    along: OutputDimensions,
 ) -> Any:
     """Return a frame with a row per point of `along.outer`, and a column per scalar output there."""
     pandas, outer = _pandas(), along.outer
@@ -88,7 +88,7 @@ def seeds_frame(tables: Mapping[int, Any], dim: str) -> Any:
     return _pandas().concat(tables, names=[dim])
 
 
-def output_frame(name: str, x: Array, at: Coordinates | None, along: Along) -> Any:
+def output_frame(name: str, x: Array, at: Coordinates | None, along: OutputDimensions) -> Any:
     """Return a frame with a row per element of one output, indexed by dimensions, then by axes."""
     pandas, dims = _pandas(), along.dims.get(name, ())
     places: list[Array] = [*np.unravel_index(np.arange(x.size), x.shape)] if x.ndim else []

@@ -19,7 +19,7 @@ from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
 from timerl_nb.compiler.language.argument_checks import is_whole
 from timerl_nb.execution.results.local_outputs import LocalOutputs, format_span, restrict_outputs
 from timerl_nb.execution.results.result_dataframe import (
-    Along,
+    OutputDimensions,
     Rows,
     output_frame,
     seeds_frame,
@@ -40,14 +40,14 @@ class RunMemory:
 
     Attributes:
         peak: Peak of the live bytes.
-        kept: Live bytes at the end of the run, which only outputs had used.
+        retained: Live bytes at the end of the run, which only outputs had used.
         by: Source of the numbers. "the run's ledger" counted every value. "XLA's buffers" exist
             during the whole run; their size is the peak.
     """
 
     peak: int
     _timeline: tuple[int, ...] = field(repr=False)
-    kept: int = 0
+    retained: int = 0
     _host: tuple[int, ...] = field(repr=False, default=())
     by: str = "the run's ledger"
 
@@ -80,7 +80,7 @@ class Result(Mapping[str, Array]):
         instructions: Number of executed instructions.
         coordinates: For each output of a conditional tensor: an array of positions per dimension.
         lengths: Values of a dynamic bound, by its name. Outputs are padded with zeros beyond them.
-        kept: Checkpoints that the run wrote.
+        checkpoints: Checkpoints that the run wrote.
         frozen: Other last values that the policy needs, such as running statistics.
 
     After `execute(gather=False)` in several processes, an output that is divided among them is in `local` only.
@@ -103,9 +103,9 @@ class Result(Mapping[str, Array]):
         default_factory=dict[str, Coordinates], repr=False
     )
     lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
-    kept: Sequence[WrittenCheckpoint] = field(default=(), repr=False)
+    checkpoints: Sequence[WrittenCheckpoint] = field(default=(), repr=False)
     _acting: Acting | None = field(default=None, repr=False)
-    _along: Along = field(default_factory=Along, repr=False)
+    _along: OutputDimensions = field(default_factory=OutputDimensions, repr=False)
     frozen: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     _own: OwnPart | None = field(default=None, repr=False)
     _parts: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
@@ -118,7 +118,7 @@ class Result(Mapping[str, Array]):
         seconds: float,
         acting: Acting | None = None,
         error: BaseException | None = None,
-        along: Along = Along(),  # noqa: B008 (a frozen value)
+        along: OutputDimensions = OutputDimensions(),  # noqa: B008 (a frozen value)
     ) -> Result:
         """Return the results of a run that has ended, and free its memory.
 
@@ -130,12 +130,12 @@ class Result(Mapping[str, Array]):
             error: Exception that ended the run, if it failed.
             along: Dimensions that outputs are stacked over.
         """
-        kept = run.release(error)
+        retained = run.release(error)
         trace, host = tuple(run.ledger.timeline()), tuple(run.ledger.host_trace)
         return cls(
             {name: x for (role, name), x in values.items() if role == "output"},
             {name: x for (role, name), x in values.items() if role == "parameter"},
-            RunMemory(run.ledger.peak, trace, kept, host, run.held_by),
+            RunMemory(run.ledger.peak, trace, retained, host, run.held_by),
             seconds,
             run.instructions,
             run.coordinates,
@@ -217,9 +217,9 @@ class Result(Mapping[str, Array]):
             parameters={n: x[s] for n, x in self.parameters.items()},
             coordinates={n: where for n, (_, where) in parts.items() if where is not None},
             lengths={n: x[s] for n, x in self.lengths.items()},
-            kept=tuple(
+            checkpoints=tuple(
                 replace(one, point={d: v for d, v in one.point.items() if d != dim})
-                for one in self.kept
+                for one in self.checkpoints
                 if one.point[dim] == s
             ),
             _along=self._along.of_one(),
@@ -266,7 +266,7 @@ class Result(Mapping[str, Array]):
             )
         ctx, bounds = self._acting
         found = entry_point("program.policy")
-        return found(ctx, bounds, self.parameters, self.frozen, self.kept, step)
+        return found(ctx, bounds, self.parameters, self.frozen, self.checkpoints, step)
 
     def frame(self, name: str | None = None) -> Any:
         """Return outputs as a pandas data frame.
@@ -333,8 +333,8 @@ class Result(Mapping[str, Array]):
         about = {
             "seconds": self.seconds,
             "instructions": self.instructions,
-            "memory": {"peak": memory.peak, "kept": memory.kept, "by": memory.by},
-            "kept": [[os.fspath(k.path), dict(k.point), list(k.names)] for k in self.kept],
+            "memory": {"peak": memory.peak, "kept": memory.retained, "by": memory.by},
+            "kept": [[os.fspath(k.path), dict(k.point), list(k.names)] for k in self.checkpoints],
             "along": {
                 **asdict(self._along),
                 "rows": self._along.rows and self._along.rows.to_json_data,
@@ -386,7 +386,7 @@ class Result(Mapping[str, Array]):
                     for path, point, names in about["kept"]
                 ),
                 None,
-                Along(along["outer"], along["bound"], dims, rows),
+                OutputDimensions(along["outer"], along["bound"], dims, rows),
                 groups.get("policy", {}),
                 own and OwnPart(own["dim"], range(*own["points"])),
                 groups.get("local", {}),

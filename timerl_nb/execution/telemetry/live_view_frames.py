@@ -37,7 +37,7 @@ class Curve:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class MeasuredBytes:
     """Live bytes on the device since the previous frame, according to the interpreter's ledger.
 
     Attributes:
@@ -140,7 +140,7 @@ class Frame:
     steps_per_second: float | None
     busy: float | None
     curves: Mapping[str, Curve]
-    held: Held | None
+    held: MeasuredBytes | None
     buffers: int | None
     compiling: float | None
     process: Process

@@ -27,7 +27,7 @@ class ProcessMetrics:
         self._memory_info: Any = importlib.import_module("psutil").Process().memory_info
         self._nvml = _nvml()
         self._devices: tuple[Device, ...] = ()
-        self._asked = 0.0
+        self._sampled_at = 0.0
 
     def process(self) -> Process:
         """Return the metrics of the process since the last call."""
@@ -39,8 +39,8 @@ class ProcessMetrics:
     def devices(self) -> tuple[Device, ...]:
         """Return the state of the devices, at most one second old."""
         now = time.perf_counter()
-        if self._nvml is not None and now - self._asked > _PERIOD:
-            self._asked = now
+        if self._nvml is not None and now - self._sampled_at > _PERIOD:
+            self._sampled_at = now
             self._devices = tuple(self._read_devices(self._nvml))
         return self._devices
 

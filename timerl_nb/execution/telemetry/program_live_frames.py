@@ -28,11 +28,11 @@ from timerl_nb.compiler.symbolic.index_expressions import TRUE, Lin, sym
 from timerl_nb.execution.control.breakpoints import Breakpoint
 from timerl_nb.execution.control.pause_and_stop import ENDS, RunControl
 from timerl_nb.execution.results.live_values import LiveValues, name_values
-from timerl_nb.execution.results.result_dataframe import Along, Rows
+from timerl_nb.execution.results.result_dataframe import OutputDimensions, Rows
 from timerl_nb.execution.telemetry.live_frame_delivery import Watching
-from timerl_nb.execution.telemetry.live_view_frames import Frame, Held, output_text
+from timerl_nb.execution.telemetry.live_view_frames import Frame, MeasuredBytes, output_text
 from timerl_nb.execution.telemetry.process_metrics import ProcessMetrics
-from timerl_nb.execution.telemetry.streaming_curve import Growing
+from timerl_nb.execution.telemetry.streaming_curve import StreamingCurve
 from timerl_nb.runtime.call_timing import Stopwatch
 from timerl_nb.runtime.output_assembly import Outputs
 from timerl_nb.runtime.run_protocol import RunProtocol
@@ -42,7 +42,9 @@ from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 T = TypeVar("T")
 _MEASURE: Final = 1.0  # seconds between two measured iterations
 _LOOK: Final = 0.01  # seconds between two looks for values from the run's thread
-_MOST: Final = 64  # maximum new points of a curve per frame; also maximum parts of `Held.bytes`
+_MOST: Final = (
+    64  # maximum new points of a curve per frame; also maximum parts of `MeasuredBytes.bytes`
+)
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,11 @@ class Watched:
         }
 
     @property
-    def stacked_over(self) -> Along:
+    def stacked_over(self) -> OutputDimensions:
         """Dimensions that outputs are stacked over."""
         bound = None if self.outer is None else self.pdg.dims[self.outer].bound
         dims = {name: op.attrs.dims for name, op in self.outputs(None).items()}
-        return Along(self.outer, bound, dims, self.rows)
+        return OutputDimensions(self.outer, bound, dims, self.rows)
 
     def numbers(self, names: Sequence[str] | None) -> list[str]:
         """Return the names of outputs with one number for the whole run."""
@@ -211,7 +213,7 @@ class Telemetry(Watching):
         super().__init__(control)
         self._run, self._watched = run, watched
         curves = watched.curves(names) if watched.progress.outer is not None else {}
-        self._curves = {n: _Growing(op, watched.is_late(op)) for n, op in curves.items()}
+        self._curves = {n: _StreamingCurve(op, watched.is_late(op)) for n, op in curves.items()}
         self._asked, self._looked = False, 0
         self._taken: _Taken | None = None
         self._final: Outputs = {}
@@ -279,7 +281,7 @@ class Telemetry(Watching):
                 found[name] = output_text(x)
         return found
 
-    def _live_bytes(self) -> Held | None:
+    def _live_bytes(self) -> MeasuredBytes | None:
         """Return the live bytes of the executed points since the previous frame."""
         if isinstance(self._run, LoweredRun):
             return None
@@ -290,7 +292,7 @@ class Telemetry(Watching):
         self._peak = max(self._peak, int(new.max(initial=0)))
         parts = np.linspace(0, len(new), min(_MOST, len(new)), endpoint=False).astype(np.int64)
         most = np.maximum.reduceat(new, parts) if len(new) else new
-        return Held(ledger.live, self._peak, first, last, most)
+        return MeasuredBytes(ledger.live, self._peak, first, last, most)
 
     def breakpoint(self, text: str) -> Callable[[int, int], str]:
         """Return a function for `RunControl.break_when` from a condition such as `return > 400`.
@@ -431,7 +433,7 @@ class _Taken:
     bring: Callable[[], list[list[Any]]]
 
 
-class _Growing(Growing):
+class _StreamingCurve(StreamingCurve):
     """Curve of one output."""
 
     def __init__(self, op: Op, is_late: bool) -> None:

@@ -11,7 +11,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.execution.telemetry.live_view_frames import Curve
 
 
-class Growing:
+class StreamingCurve:
     """Known values of a curve, in arrays that are extended by doubling.
 
     Attributes:

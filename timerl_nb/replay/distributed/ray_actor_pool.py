@@ -247,7 +247,7 @@ class RayActors:
         except self._ray.exceptions.ObjectLostError as error:  # its node was removed
             self._forget(one.group)
             loss = ProcessLoss(
-                f"a block of group {one.group}", self._pool.rows, reason_of_death(error)
+                f"a rollout of group {one.group}", self._pool.rows, reason_of_death(error)
             )
             self._pool.losses.append(loss)
             self._ready.append(Death(one.group, self._session.explain(error)))
@@ -290,7 +290,7 @@ class RayActors:
         self._has_answered = True  # warn once
         free = self._session.free_cpus
         warn(
-            f"no actor has finished a block in {_PATIENCE:.0f} s. Ray has {self._session.cpus} CPUs, "
+            f"no actor has finished a rollout in {_PATIENCE:.0f} s. Ray has {self._session.cpus} CPUs, "
             f"{free} of them free, for {format_count(len(self._processes), 'actor')}.",
             hint="end other jobs of the cluster, or choose fewer actors.",
         )

@@ -22,7 +22,7 @@ from timerl_nb.replay.storage.replay_buffer import Replay, construction_of
 from timerl_nb.replay.storage.sample import Ticket
 from timerl_nb.replay.training.algorithm import Algorithm
 from timerl_nb.replay.training.learner_thread import LearningStep
-from timerl_nb.replay.training.training_protocol import TrainingCourse
+from timerl_nb.replay.training.training_protocol import TrainingThread
 from timerl_nb.runtime.jax_backend.arrays_and_devices import jax_settings
 
 CLUSTERS = ("ray",)
@@ -109,13 +109,13 @@ def remote_groups(count: int) -> list[RemoteGroup]:
     return [RemoteGroup(k) for k in range(count)]
 
 
-class RayCourse(TrainingCourse):
+class RayTrainingThread(TrainingThread):
     """Training loop of a run on Ray.
 
     Args:
         session: the connection to Ray; `close` ends it.
         pool: the connection and the request of the actors.
-        given: the arguments of `TrainingCourse`.
+        given: the arguments of `TrainingThread`.
     """
 
     def __init__(self, session: RaySession, pool: RayPool, *given: Any) -> None:
@@ -158,12 +158,12 @@ class RayCourse(TrainingCourse):
         return {"lost": float(sum(one.rows for one in new))}
 
 
-def begin_ray_course(
+def begin_ray_training(
     request: ClusterRequest,
     control: RunControl,
     buffer: Replay,
-    make: Callable[[Callable[..., RayCourse], Any], RayCourse],
-) -> RayCourse:
+    make: Callable[[Callable[..., RayTrainingThread], Any], RayTrainingThread],
+) -> RayTrainingThread:
     """Connect to Ray, start the shards, and create the training loop.
 
     Args:
@@ -186,7 +186,7 @@ def begin_ray_course(
         if request.shards is not None:
             opened = ray_shards(session, buffer)
             held = ShardedReplay(buffer, request.shards, opened, losses=pool.losses)
-        return make(lambda *given: RayCourse(session, pool, *given), held)
+        return make(lambda *given: RayTrainingThread(session, pool, *given), held)
     except BaseException:
         if held is not buffer:
             held.release(None)

@@ -190,7 +190,7 @@ class ShardedReplay:
                 self._replace(k, one, error)
             except RowsLost as error:
                 one.inserted -= rows
-                self._lose(ProcessLoss(f"a block for shard {k}", rows, str(error)))
+                self._lose(ProcessLoss(f"a rollout for shard {k}", rows, str(error)))
 
     def _replace(self, k: int, lost: _Known, error: ShardLost) -> None:
         """Replace a dead shard by an empty one; no effect if this has happened before."""

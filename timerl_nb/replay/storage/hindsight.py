@@ -103,7 +103,7 @@ class EpisodeAssembly:
                 hint="declare both with the same shape and element type.",
             )
         self._fields, self._of, self._seed = dict(fields), of, seed
-        self._held: dict[str, Array] = {}
+        self._episode_rows: dict[str, Array] = {}
         self._length = np.zeros(0, np.int64)
 
     def empty_copy(self) -> EpisodeAssembly:
@@ -144,12 +144,12 @@ class EpisodeAssembly:
         stepped = np.flatnonzero(valid)
         self._reserve(int(self._length.max(initial=0)) + 1)
         for name in self._fields:
-            self._held[name][stepped, self._length[stepped]] = rows[name][stepped]
+            self._episode_rows[name][stepped, self._length[stepped]] = rows[name][stepped]
         self._length[stepped] += 1
         made: list[dict[str, Array]] = []
         try:
             for env in np.flatnonzero(ends):
-                episode = {n: x[env, : self._length[env]] for n, x in self._held.items()}
+                episode = {n: x[env, : self._length[env]] for n, x in self._episode_rows.items()}
                 made += self._relabelled(episode)
         finally:  # also if a function of the user fails: its episode is lost
             self._length[ends] = 0
@@ -158,14 +158,14 @@ class EpisodeAssembly:
     def _reserve(self, count: int) -> None:
         """Make room for a number of steps per environment."""
         envs = len(self._length)
-        before = next(iter(self._held.values())).shape[1] if self._held else 0
+        before = next(iter(self._episode_rows.values())).shape[1] if self._episode_rows else 0
         if before >= count:
             return
         for name, field in self._fields.items():
             grown = np.zeros((envs, max(count, 2 * before), *field.shape), field.dtype)
             if before:
-                grown[:, :before] = self._held[name]
-            self._held[name] = grown
+                grown[:, :before] = self._episode_rows[name]
+            self._episode_rows[name] = grown
 
     def _relabelled(self, episode: Mapping[str, Array]) -> list[dict[str, Array]]:
         """Return the rows of an episode, and `count` copies with other goals."""
@@ -206,7 +206,7 @@ class EpisodeAssembly:
     def state(self) -> dict[str, Array]:
         """Return all incomplete episodes as arrays by name."""
         most = int(self._length.max(initial=0))
-        kept = {f"held {n}": x[:, :most] for n, x in self._held.items()}
+        kept = {f"held {n}": x[:, :most] for n, x in self._episode_rows.items()}
         seed = np.array([self._seed % 2**64], np.uint64)
         return {**kept, "steps length": self._length, "steps seed": seed}
 
@@ -214,10 +214,10 @@ class EpisodeAssembly:
         """Load the arrays returned by `state`."""
         self._length = np.array(state["steps length"], np.int64)
         self._seed = int(state["steps seed"][0])
-        self._held = {}
+        self._episode_rows = {}
         most = int(self._length.max(initial=0))
         if not len(self._length):
             return
         self._reserve(max(most, 16))
-        for name in self._held:
-            self._held[name][:, :most] = state[f"held {name}"][:, :most]
+        for name in self._episode_rows:
+            self._episode_rows[name][:, :most] = state[f"held {name}"][:, :most]

@@ -60,7 +60,7 @@ class Steps:
             )
         self._fields = {n: f for n, f in fields.items() if n != "discount"}
         self.count, self.gamma = count, gamma
-        self._held: dict[str, Array] = {}
+        self._pending_rows: dict[str, Array] = {}
         self._length = self._head = np.zeros(0, np.int64)
 
     def empty_copy(self) -> Steps:
@@ -104,7 +104,7 @@ class Steps:
         stepped = np.flatnonzero(valid)
         at = ((self._head + self._length) % self.count)[stepped]
         for name in self._fields:
-            self._held[name][stepped, at] = rows[name][stepped]
+            self._pending_rows[name][stepped, at] = rows[name][stepped]
         self._length[stepped] += 1
         made = [self._oldest(np.flatnonzero(ends | (self._length == self.count)))]
         while len(left := np.flatnonzero(ends & (self._length > 0))):
@@ -112,7 +112,7 @@ class Steps:
         return [one for one in made if len(one["reward"])]
 
     def _begin(self, envs: int) -> None:
-        self._held = {
+        self._pending_rows = {
             n: np.zeros((envs, self.count, *f.shape), f.dtype) for n, f in self._fields.items()
         }
         self._length, self._head = np.zeros(envs, np.int64), np.zeros(envs, np.int64)
@@ -121,8 +121,10 @@ class Steps:
         """Return the entries that begin at the oldest steps of some environments, and drop these steps."""
         head, length = self._head[envs], self._length[envs]
         last = (head + length - 1) % self.count
-        found = {n: x[envs, last if n in LATER else head].copy() for n, x in self._held.items()}
-        reward = self._held["reward"]
+        found = {
+            n: x[envs, last if n in LATER else head].copy() for n, x in self._pending_rows.items()
+        }
+        reward = self._pending_rows["reward"]
         total = np.zeros((len(envs), *self._fields["reward"].shape))
         for k in range(self.count):
             one = self.gamma**k * reward[envs, (head + k) % self.count].astype(np.float64)
@@ -135,7 +137,7 @@ class Steps:
 
     def state(self) -> dict[str, Array]:
         """Return all incomplete returns as arrays by name."""
-        kept = {f"held {n}": x for n, x in self._held.items()}
+        kept = {f"held {n}": x for n, x in self._pending_rows.items()}
         return {**kept, "held length": self._length, "held head": self._head}
 
     def held_in(self, state: Mapping[str, Any]) -> int:
@@ -147,8 +149,8 @@ class Steps:
         """Load the arrays returned by `state`; a buffer without rows has none."""
         self._begin(len(state.get("held length", ())))
         if not self.envs:
-            self._held = {}
+            self._pending_rows = {}
             return
-        for name in self._held:
-            self._held[name][:] = state[f"held {name}"]
+        for name in self._pending_rows:
+            self._pending_rows[name][:] = state[f"held {name}"]
         self._length[:], self._head[:] = state["held length"], state["held head"]

@@ -103,7 +103,7 @@ class SequenceAssembly:
                     hint=f'choose another name, such as "my_{name}".',
                 )
         self._fields, self._of = dict(fields), of
-        self._held: dict[str, Array] = {}
+        self._sequence_rows: dict[str, Array] = {}
         self._length = self._unseen = self._first = np.zeros(0, np.int64)
 
     def empty_copy(self) -> SequenceAssembly:
@@ -147,7 +147,7 @@ class SequenceAssembly:
         valid, ends = ends_of(rows, envs)
         stepped = np.flatnonzero(valid)
         for name in self._fields:
-            self._held[name][stepped, self._length[stepped]] = rows[name][stepped]
+            self._sequence_rows[name][stepped, self._length[stepped]] = rows[name][stepped]
         self._length[stepped] += 1
         self._unseen[stepped] += 1
         is_full = self._length == self._of.length
@@ -163,7 +163,7 @@ class SequenceAssembly:
         step = np.arange(self._of.length)
         mask = step < self._length[envs, None]
         learn = mask & ((step >= self._of.burn_in) | (self._first[envs, None] == 1))
-        found = {n: x[envs] for n, x in self._held.items()}
+        found = {n: x[envs] for n, x in self._sequence_rows.items()}
         for name, x in found.items():
             if name in self._of.state:
                 found[name] = x[:, 0].copy()
@@ -175,12 +175,12 @@ class SequenceAssembly:
         """Begin the next sequences of some environments with the last steps of full ones."""
         kept = self._of.length - self._of.stride
         if len(envs):
-            for x in self._held.values():
+            for x in self._sequence_rows.values():
                 x[envs, :kept] = x[envs, self._of.stride :]
         self._length[envs], self._unseen[envs], self._first[envs] = kept, 0, 0
 
     def _begin(self, envs: int) -> None:
-        self._held = {
+        self._sequence_rows = {
             n: np.zeros((envs, self._of.length, *f.shape), f.dtype) for n, f in self._fields.items()
         }
         self._length, self._unseen = np.zeros(envs, np.int64), np.zeros(envs, np.int64)
@@ -189,7 +189,7 @@ class SequenceAssembly:
     def state(self) -> dict[str, Array]:
         """Return all incomplete sequences as arrays by name."""
         counts = {"length": self._length, "unseen": self._unseen, "first": self._first}
-        return {f"held {n}": x for n, x in self._held.items()} | {
+        return {f"held {n}": x for n, x in self._sequence_rows.items()} | {
             f"steps {n}": x for n, x in counts.items()
         }
 
@@ -197,8 +197,8 @@ class SequenceAssembly:
         """Load the arrays returned by `state`."""
         self._begin(len(state["steps length"]))
         if not len(self._length):
-            self._held = {}
-        for name in self._held:
-            self._held[name][:] = state[f"held {name}"]
+            self._sequence_rows = {}
+        for name in self._sequence_rows:
+            self._sequence_rows[name][:] = state[f"held {name}"]
         self._length[:], self._unseen[:] = state["steps length"], state["steps unseen"]
         self._first[:] = state["steps first"]

@@ -28,13 +28,13 @@ class ActorPool(Protocol):
 
 
 class Actors:
-    """Pool of actor threads. Each thread repeatedly takes an idle group and runs its next block.
+    """Pool of actor threads. Each thread repeatedly takes an idle group and runs its next rollout.
 
     Args:
         groups: all groups of environments.
         latest: a function that returns the newest weights.
-        ahead: the maximal number of finished blocks in the queue.
-        again: whether a group runs its next block without a request, as long as the queue has room.
+        ahead: the maximal number of finished rollouts in the queue.
+        again: whether a group runs its next rollout without a request, as long as the queue has room.
         alike: a context manager that applies the JAX settings of the run's thread.
     """
 
@@ -56,7 +56,7 @@ class Actors:
                 self._idle.put((group, None))
 
     def resize(self, count: int) -> None:
-        """Set the number of threads; surplus threads end after their current block."""
+        """Set the number of threads; surplus threads end after their current rollout."""
         for _ in range(self.count - count):
             self._idle.put(None)
         self._threads = [one for one in self._threads if one.is_alive()]
@@ -67,15 +67,15 @@ class Actors:
         self.count = count
 
     def ask(self, number: int, weights: Weights | None = None) -> None:
-        """Request one block of a group, with the given weights, or with the newest ones at its start."""
+        """Request one rollout of a group, with the given weights, or with the newest ones at its start."""
         self._idle.put((self._groups[number], weights))
 
     def take(self) -> ActedSteps | Death:
-        """Wait for the next finished block and return it."""
+        """Wait for the next finished rollout and return it."""
         return self._done.take()
 
     def available(self, most: int) -> list[ActedSteps | Death]:
-        """Return the finished blocks, at most `most`, without waiting."""
+        """Return the finished rollouts, at most `most`, without waiting."""
         return self._done.available(most)
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ class Channel(Generic[T]):
     """
 
     def __init__(self, most: int | None = None) -> None:
-        self._most, self._held = most, deque[T]()
+        self._capacity, self._items = most, deque[T]()
         self._changed = threading.Condition()
         self._is_closed = False
 
@@ -35,7 +35,7 @@ class Channel(Generic[T]):
             self._changed.wait_for(lambda: self._is_closed or not self._is_full)
             if self._is_closed:
                 raise Closed
-            self._held.append(one)
+            self._items.append(one)
             self._changed.notify_all()
 
     def take(self) -> T:
@@ -45,7 +45,7 @@ class Channel(Generic[T]):
             Closed: the channel is closed, possibly during the wait.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._held)
+            self._changed.wait_for(lambda: self._is_closed or self._items)
             if self._is_closed:
                 raise Closed
             return self._take_first()
@@ -53,23 +53,23 @@ class Channel(Generic[T]):
     def available(self, most: int) -> list[T]:
         """Remove and return the items in the queue, at most `most`, without waiting."""
         with self._changed:
-            return [self._take_first() for _ in range(min(most, len(self._held)))]
+            return [self._take_first() for _ in range(min(most, len(self._items)))]
 
     def close(self) -> None:
         """Close the channel: drop its items, and raise `Closed` in all waiting threads."""
         with self._changed:
             self._is_closed = True
-            self._held.clear()
+            self._items.clear()
             self._changed.notify_all()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._items)
 
     @property
     def _is_full(self) -> bool:
-        return self._most is not None and len(self._held) >= self._most
+        return self._capacity is not None and len(self._items) >= self._capacity
 
     def _take_first(self) -> T:
-        found = self._held.popleft()
+        found = self._items.popleft()
         self._changed.notify_all()
         return found

@@ -1,4 +1,4 @@
-"""Group of environments that one actor thread steps together, block by block."""
+"""Group of environments that one actor thread steps together, rollout by rollout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _APART = 0x9E3779B97F4A7C15  # distance between the seeds of groups, and of rest
 
 @dataclass(frozen=True)
 class ActedSteps:
-    """Result of one block of a group's steps.
+    """Result of one rollout of a group's steps.
 
     Attributes:
         group: the number of the group.
@@ -26,9 +26,9 @@ class ActedSteps:
         steps: the number of environment steps.
         returns: the returns of the episodes that ended.
         version: the version of the weights.
-        seconds: the duration of the block.
+        seconds: the duration of the rollout.
         count: the number of entries.
-        incomplete: the number of steps in incomplete entries after the block.
+        incomplete: the number of steps in incomplete entries after the rollout.
     """
 
     group: int
@@ -43,7 +43,7 @@ class ActedSteps:
 
 @dataclass(frozen=True)
 class Death:
-    """Failure of a group's environments; the entries of the block are lost."""
+    """Failure of a group's environments; the entries of the rollout are lost."""
 
     group: int
     error: BaseException
@@ -61,7 +61,7 @@ class RestartableGroup(Protocol):
     life: int
 
     def begin_anew(self) -> None:
-        """Let the next block create new environments with another seed."""
+        """Let the next rollout create new environments with another seed."""
         ...
 
     def close(self) -> None: ...
@@ -92,7 +92,7 @@ class Group:
         self._rows: Actor | None = None
 
     def block(self, version: int, params: Any) -> ActedSteps:
-        """Run the next block with the given weights."""
+        """Run the next rollout with the given weights."""
         begun = perf_counter()
         if self._envs is None or self._rows is None:
             seed = (self._seed + _APART * (1 + self.number + 1000 * self.life)) % 2**63
@@ -107,7 +107,7 @@ class Group:
         )
 
     def begin_anew(self) -> None:
-        """Close the environments; the next block creates new ones with another seed."""
+        """Close the environments; the next rollout creates new ones with another seed."""
         self.close()
         self.life += 1
 

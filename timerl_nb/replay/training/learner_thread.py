@@ -47,7 +47,7 @@ class LearningStep:
     """
 
     _coming: Channel[tuple[Mapping[str, Array], Array]]
-    _made: Future[Learnt]
+    _result: Future[Learnt]
 
     def add_rows(self, rows: Mapping[str, Array], weight: Array) -> None:
         """Add rows [count, …] by field; the batch is complete after `division.batch` rows."""
@@ -55,7 +55,7 @@ class LearningStep:
 
     def result(self) -> Learnt:
         """Wait for the end of the step and return its result."""
-        return self._made.result()
+        return self._result.result()
 
 
 class Learner:

@@ -1,4 +1,4 @@
-"""Curves of a training run per turn, and the frames of its live view."""
+"""Curves of a training run per iteration, and the frames of its live view."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.execution.telemetry.live_frame_delivery import Watching
 from timerl_nb.execution.telemetry.live_view_frames import Frame
 from timerl_nb.execution.telemetry.process_metrics import ProcessMetrics
-from timerl_nb.execution.telemetry.streaming_curve import Growing
+from timerl_nb.execution.telemetry.streaming_curve import StreamingCurve
 
 
 class Curves(Watching):
-    """Values per turn, by name.
+    """Values per iteration, by name.
 
     Args:
         control: the run's control.
-        turns: the number of turns; None for an unlimited run.
+        turns: the number of iterations; None for an unlimited run.
 
     Attributes:
         nbytes: the size of the buffer's rows, shown in frames.
@@ -29,35 +29,35 @@ class Curves(Watching):
         super().__init__(control)
         self._of, self._steps, self.nbytes = turns, 0, 0
         self._first = control.turn
-        self._grown: dict[str, Growing] = {}
+        self._curves: dict[str, StreamingCurve] = {}
         self._lock = threading.Lock()
 
     def add(self, turn: int, steps: int, values: Mapping[str, float]) -> None:
-        """Add the values of one turn. Called on the run's thread."""
+        """Add the values of one iteration. Called on the run's thread."""
         with self._lock:
             self._steps += steps
             for name, value in values.items():
-                self._grown.setdefault(name, Growing()).extend([turn], [value])
+                self._curves.setdefault(name, StreamingCurve()).extend([turn], [value])
 
     def values(self) -> dict[str, tuple[Array, Array]]:
-        """Return the turns and the values of each curve."""
+        """Return the iterations and the values of each curve."""
         with self._lock:
-            curves = {name: grown.curve() for name, grown in self._grown.items()}
+            curves = {name: grown.curve() for name, grown in self._curves.items()}
         return {name: (curve.at, curve.values) for name, curve in curves.items()}
 
     def restore(self, values: Mapping[str, tuple[Array, Array]]) -> None:
         """Load the curves of a resumed run."""
         with self._lock:
             for name, (at, value) in values.items():
-                self._grown[name] = Growing()
-                self._grown[name].extend(at.tolist(), value.tolist())
+                self._curves[name] = StreamingCurve()
+                self._curves[name].extend(at.tolist(), value.tolist())
 
     def _frame(self, metrics: ProcessMetrics) -> Frame:
         state, turn = self._control.state, self._control.turn
         elapsed = time.perf_counter() - self._began
         rate = self._rate(elapsed, turn, state)
         with self._lock:
-            curves = {name: grown.curve() for name, grown in self._grown.items()}
+            curves = {name: grown.curve() for name, grown in self._curves.items()}
             done = max(turn - self._first, 1)
             steps = rate * self._steps / done
         return Frame(

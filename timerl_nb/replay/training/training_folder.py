@@ -30,7 +30,7 @@ def _named(algorithm: Any) -> dict[str, str]:
     return {f"algorithm.{n}".removesuffix("."): text for n, text in parts_of(algorithm).items()}
 
 
-class KeptTraining(RunFolder):
+class SavedTraining(RunFolder):
     """Folder of one training run.
 
     Args:
@@ -46,8 +46,8 @@ class KeptTraining(RunFolder):
         self, folder: str | os.PathLike[str], asked: Mapping[str, Any], algorithm: Any
     ) -> None:
         super().__init__(folder)
-        self._asked = {**asked, **_named(algorithm)}
-        self._asked_first = {**asked, "algorithm": repr(algorithm)}
+        self._arguments = {**asked, **_named(algorithm)}
+        self._arguments_of_format_1 = {**asked, "algorithm": repr(algorithm)}
 
     def begin(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
         """Lock the folder, and return the saved arrays and their description; None for an empty folder.
@@ -78,7 +78,7 @@ class KeptTraining(RunFolder):
                 hint="choose another folder for the training.",
             )
         about = json.loads(said["about"])
-        known = self._asked if said["format"] == _FORMAT else self._asked_first
+        known = self._arguments if said["format"] == _FORMAT else self._arguments_of_format_1
         asked = json.loads(json.dumps(known))
         saved = {_RENAMED.get(n, n): x for n, x in about["asked"].items()}
         if isinstance(text := saved.get("algorithm"), str):  # a repr in the first format
@@ -105,7 +105,7 @@ class KeptTraining(RunFolder):
         Raises:
             ExecutionError: the state cannot be written; the previous one remains.
         """
-        said = json.dumps({**about, "asked": self._asked})
+        said = json.dumps({**about, "asked": self._arguments})
         content = safetensors_of(arrays, {"format": _FORMAT, "about": said})
         try:
             write_whole(self.path / _FILE, content)

@@ -1,7 +1,7 @@
 """Training loop of the host's runtime thread: sample, learn, insert, update. Source: PEARL §3.2 and §3.3.
 
-Only this thread accesses the sum tree and the rows. Actors deliver blocks of experience through a bounded
-queue. The loop stages these blocks, and inserts them after a batch has been drawn, while the learner works.
+Only this thread accesses the sum tree and the rows. Actors deliver rollouts of experience through a bounded
+queue. The loop stages these rollouts, and inserts them after a batch has been drawn, while the learner works.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError, warn
 from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
-from timerl_nb.execution.control.thread_lifecycle import Course
-from timerl_nb.execution.results.result_dataframe import Along
+from timerl_nb.execution.control.thread_lifecycle import RunThread
+from timerl_nb.execution.results.result_dataframe import OutputDimensions
 from timerl_nb.execution.results.run_result import Result, RunMemory
 from timerl_nb.replay.distributed.lost_rows import ProcessLoss
 from timerl_nb.replay.distributed.sharded_replay import ShardedReplay
@@ -34,14 +34,14 @@ from timerl_nb.replay.training.environment_group import ActedSteps, Death, Resta
 from timerl_nb.replay.training.learner_thread import Learner, LearningStep, Learnt
 from timerl_nb.replay.training.thread_allocation import Allocation, Latencies, Move, Policy
 from timerl_nb.replay.training.training_curves import Curves
-from timerl_nb.replay.training.training_folder import KeptTraining
+from timerl_nb.replay.training.training_folder import SavedTraining
 from timerl_nb.replay.training.weight_slots import WeightSlots
 from timerl_nb.runtime.jax_backend import graph_function as graph
 from timerl_nb.runtime.jax_backend.arrays_and_devices import capture_jax_settings
 
 Mode = Literal["exact", "free"]
 _OUTER = "turn"
-_LIVES = 3  # consecutive lost blocks after which a group is removed
+_MAX_FAILURES = 3  # consecutive lost rollouts after which a group is removed
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class TrainingRequest:
     every: int
 
 
-class TrainingCourse(Course):
+class TrainingThread(RunThread):
     """Training loop of one run.
 
     Args:
-        curves: receives the values of each turn.
+        curves: receives the values of each iteration.
         policy: reallocates threads; None for a fixed allocation.
         device: the learner's JAX device; None for the run's device.
         claim: the object with which the run has reserved the buffer.
@@ -87,43 +87,43 @@ class TrainingCourse(Course):
         algorithm: Algorithm,
         buffer: Replay | ShardedReplay,
         groups: Sequence[RestartableGroup],
-        asked: TrainingRequest,
+        request: TrainingRequest,
         allocation: Allocation,
         policy: Policy | None,
         device: Any,
-        kept: KeptTraining | None,
+        folder: SavedTraining | None,
         claim: object,
         make_actors: Callable[..., ActorPool] = Actors,
     ) -> None:
         super().__init__(control)
         self._curves, self._algorithm, self._buffer = curves, algorithm, buffer
-        self._groups, self._asked, self._policy, self._kept = groups, asked, policy, kept
+        self._groups, self._request, self._policy, self._folder = groups, request, policy, folder
         self._claim = claim
         self.allocation = allocation
         self.moves: list[Move] = []
         self.deaths: list[Death] = []
         self.losses: list[ProcessLoss] = []
         self.experience = 0
-        self.learnt = graph.move_to_device(graph.frozen(algorithm.begin(asked.seed)), device)
+        self.learnt = graph.move_to_device(graph.frozen(algorithm.begin(request.seed)), device)
         self.slots = WeightSlots(
             graph.move_to_device(graph.frozen(algorithm.acting(self.learnt)), None)
         )
         self._device = device
         self._staged: list[ActedSteps] = []
-        self._lost = [0] * len(groups)
-        self._seconds = {name: deque[float](maxlen=asked.consult) for name in _MEASURED}
+        self._failures = [0] * len(groups)
+        self._seconds = {name: deque[float](maxlen=request.consult) for name in _MEASURED}
         self._steps = 0
         self._begun = time.perf_counter()
         self._first = self._saved = control.turn
         alike, threads = capture_jax_settings(), allocation.actors + allocation.trainers
         self._learner = Learner(algorithm, device, threads, alike)
-        ahead = max(asked.blocks, len(groups))
-        self._actors = make_actors(groups, self.slots.read, ahead, asked.mode == "free", alike)
+        ahead = max(request.blocks, len(groups))
+        self._actors = make_actors(groups, self.slots.read, ahead, request.mode == "free", alike)
 
-    # --- turns -----------------------------------------------------------------------------------
+    # --- iterations ------------------------------------------------------------------------------
 
     def _run_through(self) -> str:
-        state, turns = "finished", self._asked.turns
+        state, turns = "finished", self._request.turns
         try:
             self._control.enter()
             self._actors.resize(self.allocation.actors)
@@ -145,8 +145,8 @@ class TrainingCourse(Course):
     def close(self) -> None:
         """End all threads and environments, and release the buffer and the folder."""
         with ExitStack() as ends:
-            if self._kept is not None:
-                ends.callback(self._kept.release)
+            if self._folder is not None:
+                ends.callback(self._folder.release)
             ends.callback(self._buffer.release, self._claim)
             ends.callback(self._learner.close)
             ends.callback(self._actors.close)
@@ -161,34 +161,34 @@ class TrainingCourse(Course):
         """Save a stopped run, and return its final state.
 
         In mode "exact" a save restarts the environments, which would change all later results. Therefore
-        nothing is saved; the previous save remains, and a resumed run repeats the turns after it.
+        nothing is saved; the previous save remains, and a resumed run repeats the iterations after it.
         """
         try:
-            if self._asked.mode == "free" and self._control.turn > self._saved:
+            if self._request.mode == "free" and self._control.turn > self._saved:
                 self._save(self._control.turn)
         except BaseException as error:
             return self._fail(error)
         return "stopped"
 
     def _turn(self, turn: int) -> None:
-        asked, exact = self._asked, self._asked.mode == "exact"
+        request, exact = self._request, self._request.mode == "exact"
         due: list[int] = []
         has_room = self._has_room
         if exact and has_room:
             weights, count = self.slots.read(), len(self._groups)
-            due = [(turn * asked.blocks + k) % count for k in range(asked.blocks)]
+            due = [(turn * request.blocks + k) % count for k in range(request.blocks)]
             for number in due:
                 self._actors.ask(number, weights)
         begun = time.perf_counter()
         ticket, step = self._begin_step()
         sampled = time.perf_counter()
-        if self._staged_rows >= asked.stage and self._can_insert:
+        if self._staged_rows >= request.stage and self._can_insert:
             self._insert()
         inserted = time.perf_counter()
         if exact:
             came = sorted((self._actors.take() for _ in due), key=lambda one: due.index(one.group))
         elif has_room:
-            came = self._actors.available(asked.blocks) or (
+            came = self._actors.available(request.blocks) or (
                 [self._actors.take()] if step is None else []
             )
         else:
@@ -213,18 +213,18 @@ class TrainingCourse(Course):
     @property
     def _can_insert(self) -> bool:
         """Whether the buffer's limiter allows an insertion. Both actions never wait for each other."""
-        return len(self._buffer) < self._asked.learning_starts or self._buffer.can_insert
+        return len(self._buffer) < self._request.learning_starts or self._buffer.can_insert
 
     @property
     def _has_room(self) -> bool:
-        """Whether this turn takes blocks: not while staged rows wait for the limiter."""
-        return self._staged_rows < self._asked.stage or self._can_insert
+        """Whether this iteration takes rollouts: not while staged rows wait for the limiter."""
+        return self._staged_rows < self._request.stage or self._can_insert
 
     def _begin_step(self) -> tuple[Ticket | None, LearningStep | None]:
-        asked = self._asked
-        if len(self._buffer) < asked.learning_starts or not self._buffer.can_sample:
+        request = self._request
+        if len(self._buffer) < request.learning_starts or not self._buffer.can_sample:
             return None, None
-        drawn = self._buffer.sample_in_parts(asked.batch, asked.beta, chunks=asked.chunks)
+        drawn = self._buffer.sample_in_parts(request.batch, request.beta, chunks=request.chunks)
         step = self._learner.start(self.learnt, self.allocation)
         serial: list[Array] = []
         for part in drawn:
@@ -242,7 +242,7 @@ class TrainingCourse(Course):
         for name in ("learner", "trainers", "sync"):
             self._seconds[name].append(getattr(made, name))
         self._steps += 1
-        if self._policy is not None and self._steps % self._asked.consult == 0:
+        if self._policy is not None and self._steps % self._request.consult == 0:
             self._allocate(self._policy)
         found = {"loss": made.loss}
         if self._policy is not None:
@@ -256,7 +256,7 @@ class TrainingCourse(Course):
             self._buffer.insert_entries(entries)
 
     def _block_metrics(self, blocks: list[ActedSteps]) -> dict[str, float]:
-        """Return the curve values of a turn's blocks."""
+        """Return the curve values of an iteration's rollouts."""
         found: dict[str, float] = {}
         if blocks:
             self._seconds["block"].extend(one.seconds for one in blocks)
@@ -267,51 +267,51 @@ class TrainingCourse(Course):
         return found
 
     def _losses_of_turn(self) -> dict[str, float]:
-        """Return curve values about processes that have died since the previous turn."""
+        """Return curve values about processes that have died since the previous iteration."""
         return {}
 
     def _looked_at(self, made: ActedSteps | Death) -> None:
-        """Handle the result of a block: restart a failed group, remove it, or fail the run.
+        """Handle the result of a rollout: restart a failed group, remove it, or fail the run.
 
         Raises:
             ExecutionError: all groups have failed, or mode is "exact": results without the failed group would
                 differ.
         """
         if isinstance(made, ActedSteps):
-            self._lost[made.group] = 0
+            self._failures[made.group] = 0
             return
         self.deaths.append(made)
-        self._lost[made.group] += 1
-        if self._asked.mode == "exact":
+        self._failures[made.group] += 1
+        if self._request.mode == "exact":
             raise ExecutionError(
                 f"an actor of group {made.group} has failed: {made.error}",
                 hint=f'{self._way_to_resume} mode="free" continues with the other groups.',
             ) from made.error
-        if all(lost >= _LIVES for lost in self._lost):
+        if all(lost >= _MAX_FAILURES for lost in self._failures):
             raise ExecutionError(
                 f"all actors have failed, the last in group {made.group}: {made.error}",
                 hint="fix the environment; the error above is its last one.",
             ) from made.error
-        if self._lost[made.group] < _LIVES:
+        if self._failures[made.group] < _MAX_FAILURES:
             warn(
-                f"group {made.group} has failed and restarts; its last block is lost: {made.error}"
+                f"group {made.group} has failed and restarts; its last rollout is lost: {made.error}"
             )
             self._groups[made.group].begin_anew()
             self._actors.ask(made.group)
         else:
             warn(
-                f"group {made.group} has failed {_LIVES} times in a row and is removed: {made.error}"
+                f"group {made.group} has failed {_MAX_FAILURES} times in a row and is removed: {made.error}"
             )
 
     @property
     def _way_to_resume(self) -> str:
         """How the user resumes a failed run."""
-        if self._kept is None:
+        if self._folder is None:
             return "pass folder= to save a run, so that another call can resume it."
-        where = f"folder={str(self._kept.path)!r}"
-        if not self._kept.has_save:
+        where = f"folder={str(self._folder.path)!r}"
+        if not self._folder.has_save:
             return f"{where} has no save yet: choose a smaller every=."
-        return f"call trl.replay.train again with {where} to resume from its save after turn {self._saved}."
+        return f"call trl.replay.train again with {where} to resume from its save after iteration {self._saved}."
 
     # --- threads ---------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class TrainingCourse(Course):
 
     def _allocate(self, policy: Policy) -> None:
         found = self.latencies
-        acting = found.get("block", 0.0) * self._asked.blocks / self.allocation.actors
+        acting = found.get("block", 0.0) * self._request.blocks / self.allocation.actors
         measured = Latencies(acting, found["learner"], found["trainers"], found["sync"])
         move = policy.move(self.allocation, measured)
         if not move:
@@ -336,29 +336,29 @@ class TrainingCourse(Course):
     # --- saving ----------------------------------------------------------------------------------
 
     def _save_if_due(self, turn: int) -> None:
-        """Save at the due turns. In mode "exact" this restarts the environments, whose state cannot be saved."""
-        asked = self._asked
-        if turn % asked.every == 0 or turn == asked.turns:
+        """Save at the due iterations. In mode "exact" this restarts the environments, whose state cannot be saved."""
+        request = self._request
+        if turn % request.every == 0 or turn == request.turns:
             self._save(turn)
 
     def _save(self, turn: int) -> None:
-        kept, asked = self._kept, self._asked
-        if kept is None:
+        folder, request = self._folder, self._request
+        if folder is None:
             return
         self._insert()
-        if asked.mode == "exact":
+        if request.mode == "exact":
             for group in self._groups:
                 group.begin_anew()
         arrays = {f"learner {n}": np.asarray(x) for n, x in graph.leaves(self.learnt).items()}
         arrays |= {f"buffer {n}": x for n, x in self._buffer.state().items()}
         for name, (at, values) in self._curves.values().items():
             arrays |= {f"turns of {name}": at, f"values of {name}": values}
-        lives = [group.life + (asked.mode == "free") for group in self._groups]
-        kept.save(arrays, {"turn": turn, "version": self.slots.version, "lives": lives})
+        lives = [group.life + (request.mode == "free") for group in self._groups]
+        folder.save(arrays, {"turn": turn, "version": self.slots.version, "lives": lives})
         self._saved = turn
 
     def restore(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
-        """Load a saved run before the first turn."""
+        """Load a saved run before the first iteration."""
 
         def arrays_with_prefix(prefix: str) -> dict[str, Array]:
             return {n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)}
@@ -395,7 +395,7 @@ class TrainingCourse(Course):
             time.perf_counter() - self._begun,
             self._control.turn - self._first,
             {name: {_OUTER: at} for name, (at, _) in curves.items()},
-            _along=Along(_OUTER, None, dict.fromkeys(curves, (_OUTER,))),
+            _along=OutputDimensions(_OUTER, None, dict.fromkeys(curves, (_OUTER,))),
         )
 
 

@@ -11,12 +11,12 @@ from timerl_nb.base.machine_model import cores
 from timerl_nb.base.stable_identity import identity
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
 from timerl_nb.compiler.language.foreign_names import expect_type
-from timerl_nb.compiler.language.foreign_names import explain_call_errors as as_asked
+from timerl_nb.compiler.language.foreign_names import explain_call_errors as explain_call_errors
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.replay.distributed.lost_rows import ProcessLoss
 from timerl_nb.replay.distributed.ray_training import (
-    begin_ray_course,
+    begin_ray_training,
     check_cluster,
     cluster_request,
     remote_groups,
@@ -37,19 +37,19 @@ from timerl_nb.replay.training.thread_allocation import (
     threads_called,
 )
 from timerl_nb.replay.training.training_curves import Curves
-from timerl_nb.replay.training.training_folder import KeptTraining
-from timerl_nb.replay.training.training_protocol import Mode, TrainingCourse, TrainingRequest
+from timerl_nb.replay.training.training_folder import SavedTraining
+from timerl_nb.replay.training.training_protocol import Mode, TrainingRequest, TrainingThread
 from timerl_nb.runtime.jax_backend import graph_function as graph
 
 _MODES = ("free", "exact")
 
 
 class Training(Running):
-    """Training run in the background, returned by `trl.replay.train`. One turn is one learning step.
+    """Training run in the background, returned by `trl.replay.train`.
 
-    `result()` returns the curves per turn: `loss`, `return` (of finished episodes) and `staleness` (age of
-    the actors' weights in learning steps). `coordinates` has the turns of curves without a value in every
-    turn. `parameters` has the final weights of the actors.
+    `result()` returns the curves per iteration: `loss`, `return` (of finished episodes) and `staleness` (age of
+    the actors' weights in learning steps). `coordinates` has the iterations of curves without a value in every
+    iteration. `parameters` has the final weights of the actors.
 
     Example:
         >>> run = trl.replay.train(trl.replay.Dqn(), turns=3, learning_starts=8, batch=8, envs=2)
@@ -59,10 +59,10 @@ class Training(Running):
     """
 
     def __init__(
-        self, control: RunControl, curves: Curves, course: TrainingCourse, of: int | None
+        self, control: RunControl, curves: Curves, run_thread: TrainingThread, of: int | None
     ) -> None:
-        self._training = course
-        super().__init__(control, curves, course, of)
+        self._training = run_thread
+        super().__init__(control, curves, run_thread, of)
 
     @property
     def weights(self) -> Any:
@@ -101,13 +101,13 @@ class Training(Running):
 
     @property
     def latencies(self) -> Mapping[str, float]:
-        """Median durations of recent turns in seconds: `block` (of acting), `sample`, `learner`, `insert`,
+        """Median durations of recent iterations in seconds: `block` (of acting), `sample`, `learner`, `insert`,
         `update`, …
         """
         return self._training.latencies
 
 
-@as_asked
+@explain_call_errors
 def train(
     algorithm: Algorithm,
     *,
@@ -142,19 +142,20 @@ def train(
         algorithm: `trl.replay.Dqn()`, or another `trl.replay.Algorithm`.
         actors: the number of actor threads, or of actor processes in the cluster. None measures the cost of acting and
             of the replay operations on this machine first, and chooses the number that balances them.
-        mode: "free" for maximal throughput: a turn takes the finished blocks without waiting. "exact" for
-            reproducible results: every turn waits for its blocks, computed with the weights of the previous
-            turn, so results are bitwise equal for any number of threads.
-        turns: the number of turns; None to train until `stop`. A turn is a learning step, once the buffer has
-            `learning_starts` rows.
+        mode: "free" for maximal throughput: an iteration takes the finished rollouts without waiting. "exact" for
+            reproducible results: every iteration waits for its rollouts, computed with the weights of the previous
+            iteration, so results are bitwise equal for any number of threads.
+        turns: the number of iterations; None to train until `stop`. An iteration of the training loop takes rollouts and
+            makes one learning step, once the buffer has `learning_starts` rows.
         buffer: by default 100,000 rows of the algorithm's fields with proportional priorities. With a
-            `limiter`, a turn draws no batch, or takes no blocks, while the limiter forbids it.
+            `limiter`, an iteration draws no batch, or takes no rollouts, while the limiter forbids it.
         batch, beta: as in `Replay.sample`.
         chunks: the number of parts in which a batch is gathered; the learner starts with the first part. The
             number changes the rounding of the gradients.
         groups: the number of groups of environments. By default one per thread, in mode "exact" 8.
-        envs, steps: the size of a block: the number of environments of a group, and the steps of each.
-        blocks: the number of blocks per turn. In mode "free" the maximum, which limits the lead of acting
+        envs, steps: the size of a rollout, which an actor returns at a time: the number of environments of a group, and the
+            steps of each.
+        blocks: the number of rollouts per iteration. In mode "free" the maximum, which limits the lead of acting
             over learning.
         learning_starts: the number of rows in the buffer before learning starts.
         stage: the number of rows per insertion.
@@ -168,11 +169,11 @@ def train(
         how: the collection strategy, as in `trl.collect`. By default "scan" for environments in JAX,
             "threads" for EnvPool, "loop" otherwise.
         seed: the seed of all random numbers.
-        folder: the folder in which the run is saved every `every` turns. A later call with the same arguments
+        folder: the folder in which the run is saved every `every` iterations. A later call with the same arguments
             and algorithm resumes the run. In mode "exact" every save restarts the environments; a resumed run
             then ends with the same bits as an uninterrupted one.
-        every: the number of turns between saves.
-        paused: wait for `resume` before the first turn.
+        every: the number of iterations between saves.
+        paused: wait for `resume` before the first iteration.
         cluster: "ray" steps the environments in processes of Ray, on this machine or in a cluster; None steps them in
             threads of this process. `run.losses` lists the processes that have died, and `result["lost"]` has the
             number of rows that were lost with them.
@@ -228,7 +229,7 @@ def train(
     if each > count:
         raise OptionError(
             f"blocks={each} exceeds the number of groups, {count}.",
-            hint="choose fewer blocks or more groups: a group runs at most one block per turn.",
+            hint="choose a smaller blocks= or more groups=: a group runs at most one rollout per iteration.",
         )
     if buffer is None:
         held = Replay(
@@ -267,46 +268,46 @@ def train(
         if remote is None
         else remote_groups(count)
     )
-    # a run resumes with another number of turns and, in mode "free", of groups
-    apart = ("turns",) if exact else ("turns", "groups")
+    # a run resumes with another number of iterations and, in mode "free", of groups
+    changeable = ("turns",) if exact else ("turns", "groups")
     plain = {**vars(wanted), "groups": count, "envs": envs, "steps": steps}
     plain |= {} if shards is None else {"shards": shards}
-    asked = {n: identity(x) if callable(x) else x for n, x in plain.items() if n not in apart}
-    kept = None if folder is None else KeptTraining(folder, asked, algorithm)
-    course: TrainingCourse | None = None
+    asked = {n: identity(x) if callable(x) else x for n, x in plain.items() if n not in changeable}
+    saved_training = None if folder is None else SavedTraining(folder, asked, algorithm)
+    run_thread: TrainingThread | None = None
     claim = object()
     try:
         if shards is None:  # otherwise the run has its own buffer, in the shards
             held.claim(claim)
-        saved = None if kept is None else kept.begin()
+        saved = None if saved_training is None else saved_training.begin()
         control = RunControl(held=bool(paused), turn=0 if saved is None else saved[1]["turn"])
         curves = Curves(control, wanted.turns)
         curves.nbytes = held.nbytes
         device = None if learner.lower() == "cpu" or threads_called(learner) else _device(learner)
 
-        def make(course: Callable[..., TrainingCourse], rows: Any) -> Any:
+        def make(run_thread: Callable[..., TrainingThread], rows: Any) -> Any:
             given = control, curves, algorithm, rows, acting, wanted, division
-            return course(*given, policy, device, kept, claim)
+            return run_thread(*given, policy, device, saved_training, claim)
 
-        made: TrainingCourse = (
-            make(TrainingCourse, held)
+        made: TrainingThread = (
+            make(TrainingThread, held)
             if remote is None
-            else begin_ray_course(remote, control, held, make)
+            else begin_ray_training(remote, control, held, make)
         )
-        course = made
+        run_thread = made
         if saved is not None:
             made.restore(*saved)
         return Training(control, curves, made, wanted.turns)
     except BaseException:
-        if course is not None and course.give_up():
+        if run_thread is not None and run_thread.abort_start():
             raise  # the run's thread has closed everything
         try:
-            if course is not None:
-                course.close()
+            if run_thread is not None:
+                run_thread.close()
         finally:
             held.release(claim)
-            if kept is not None:
-                kept.release()
+            if saved_training is not None:
+                saved_training.release()
         raise
 
 

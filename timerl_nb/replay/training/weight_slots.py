@@ -16,24 +16,24 @@ class WeightSlots:
     def __init__(self, params: Any, version: int = 0) -> None:
         params = graph.frozen(params)
         # version and weights form one tuple, so a reader never gets weights with the wrong version
-        self._held = [(version, params), (version, params)]
+        self._slots = [(version, params), (version, params)]
         self._reading = 0
 
     @property
     def version(self) -> int:
-        return self._held[self._reading][0]
+        return self._slots[self._reading][0]
 
     def write(self, params: Any) -> None:
         """Write newer weights into the unused slot, then direct readers to it."""
         other = 1 - self._reading
-        self._held[other] = (self.version + 1, graph.frozen(params))
+        self._slots[other] = (self.version + 1, graph.frozen(params))
         self._reading = other
 
     def restore(self, params: Any, version: int) -> None:
         """Set the weights of a resumed run, before the first read."""
         params = graph.frozen(params)
-        self._held = [(version, params), (version, params)]
+        self._slots = [(version, params), (version, params)]
 
     def read(self) -> tuple[int, Any]:
         """Return the version and the weights."""
-        return self._held[self._reading]
+        return self._slots[self._reading]

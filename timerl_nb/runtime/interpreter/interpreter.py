@@ -32,7 +32,7 @@ from timerl_nb.runtime.output_assembly import Returned, no_lengths
 from timerl_nb.runtime.run_protocol import changed_already, find_cut, run_ended_error
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.iteration_counter import TurnCounter
-from timerl_nb.runtime.state.resumable_state import Held, RunState
+from timerl_nb.runtime.state.resumable_state import RunState, StoredValues
 from timerl_nb.runtime.state.run_progress import SoFar
 
 
@@ -233,7 +233,7 @@ class Run:
             store = self.executable.plan.stores[tensor]
             values = held
             if self._followed:
-                points = self._support.held.get(store_name(tensor), ())
+                points = self._support.points_of_store.get(store_name(tensor), ())
                 values = {
                     p[0] if len(p) == 1 else p: engine.to_user(store.value(held, p))
                     for p in points
@@ -312,14 +312,14 @@ class Run:
 
     # --- saving and resuming -------------------------------------------------------------------------
 
-    def live_values(self, turn: int) -> dict[Tensor, Held]:
+    def live_values(self, turn: int) -> dict[Tensor, StoredValues]:
         """Return copies of the live values between two iterations, with their points."""
         cuts = self.executable.cuts(recorded=True)
         return self._held_values(cuts.live(find_cut(cuts, turn)), self.lengths())
 
     def _held_values(
         self, live: Mapping[Tensor, Array], lengths: Mapping[str, Array]
-    ) -> dict[Tensor, Held]:
+    ) -> dict[Tensor, StoredValues]:
         made = self.executable.cuts(recorded=True).existing_points
         return {
             t: self._find_held(t, made(t, points, lengths), self._stores[t])
@@ -351,7 +351,7 @@ class Run:
 
         return make_state
 
-    def _find_held(self, tensor: Tensor, points: Array, held: Mapping[Any, Any]) -> Held:
+    def _find_held(self, tensor: Tensor, points: Array, held: Mapping[Any, Any]) -> StoredValues:
         """Select the points available in a store, and return them with their values."""
         plan, read = self.executable.plan, dict[Any, Array]()
         store, found = plan.stores[tensor], list[Array]()
@@ -388,7 +388,9 @@ class Run:
         """Restore the values of a tensor; `away` selects values for the host."""
         plan, held = self.executable.plan, self._stores[tensor]
         if self._followed:
-            self._support.held[store_name(tensor)] = dict.fromkeys(map(tuple, points.tolist()))
+            self._support.points_of_store[store_name(tensor)] = dict.fromkeys(
+                map(tuple, points.tolist())
+            )
         store, made = plan.stores[tensor], dict[Any, Array]()
         for row, value in zip(points.tolist(), values, strict=True):
             key = store.key(tuple(row))
@@ -460,7 +462,7 @@ class Run:
     @property
     def written_checkpoints(self) -> Sequence[WrittenCheckpoint]:
         """Checkpoints written so far."""
-        return self._support.kept
+        return self._support.checkpoints
 
     @property
     def began(self) -> float:

@@ -41,7 +41,7 @@ class RuntimeCalls:
         waits: bool = True,
     ) -> None:
         self.ledger, self._check_nan, self._is_waiting = ledger, check_nan, waits
-        self.kept: list[WrittenCheckpoint] = []
+        self.checkpoints: list[WrittenCheckpoint] = []
         self._pdg, self._engine = pdg, engine
         self.seed = engine.seed_words(seed)
         self.host = host
@@ -60,7 +60,7 @@ class RuntimeCalls:
         self._step = -1
         self._at: tuple[str, tuple[int, ...]] = ("", ())  # name and point of the last launch
         self.began = perf_counter()
-        self.held: dict[str, dict[tuple[int, ...], None]] = {}
+        self.points_of_store: dict[str, dict[tuple[int, ...], None]] = {}
         self._rows: dict[
             tuple[str | int, ...], list[tuple[int, ...]]
         ] = {}  # written rows per block
@@ -71,7 +71,7 @@ class RuntimeCalls:
         begun = perf_counter()
         named = {n: self._engine.to_numpy(x) for n, x in arrays.items()}
         path = write_checkpoint(folder, point, named, self._pdg[op_id].origin)
-        self.kept.append(WrittenCheckpoint(path, dict(point), tuple(named)))
+        self.checkpoints.append(WrittenCheckpoint(path, dict(point), tuple(named)))
         self._report_event(begun)
 
     def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
@@ -143,7 +143,7 @@ class RuntimeCalls:
         return value
 
     def wrote(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
-        self.held.setdefault(store, {})[point] = None
+        self.points_of_store.setdefault(store, {})[point] = None
         self._emit("write", name, point, nbytes)
 
     def reads(self, value: Any, name: str, points: Sequence[tuple[int, ...]]) -> Any:
@@ -164,7 +164,7 @@ class RuntimeCalls:
             self.freed(store, name, point, nbytes if k == len(rows) - 1 else 0)
 
     def freed(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
-        if self.held.get(store, {}).pop(point, 0) is None:
+        if self.points_of_store.get(store, {}).pop(point, 0) is None:
             self._emit("free", name, point, -nbytes)
 
     def moved(self, verb: str, name: str, point: tuple[int, ...], nbytes: int) -> None:

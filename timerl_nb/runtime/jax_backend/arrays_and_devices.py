@@ -53,7 +53,7 @@ def as_jax_promotes(f: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def call_apart(f: Callable[..., Any], static: tuple[int, ...] = ()) -> Callable[..., Any]:
+def without_inlining(f: Callable[..., Any], static: tuple[int, ...] = ()) -> Callable[..., Any]:
     """Return a function whose calls XLA does not inline on a CPU.
 
     XLA then computes and stores the results once. Inlined, they would be computed again by each fused reader.
@@ -77,9 +77,9 @@ def check_transfers() -> None:
     Raises:
         ExecutionError: The guard forbids them.
     """
-    asked: Any = jax.config
+    jax_config: Any = jax.config
     for name in ("jax_transfer_guard", "jax_transfer_guard_host_to_device"):
-        value = getattr(asked, name, None)
+        value = getattr(jax_config, name, None)
         if value in ("disallow", "disallow_explicit"):
             raise ExecutionError(
                 f"{name}={value!r} forbids transfers that every run needs, for its seed and its data.",
@@ -214,8 +214,8 @@ def seed_words(seed: int) -> tuple[JaxArray, JaxArray]:
 
 def has_wide_types() -> bool:
     """Whether 64-bit types are enabled in JAX."""
-    asked: Any = jax.config
-    return bool(asked.jax_enable_x64)
+    jax_config: Any = jax.config
+    return bool(jax_config.jax_enable_x64)
 
 
 def to_device(array: Array) -> JaxArray:

@@ -268,10 +268,10 @@ def itself(x: JaxArray) -> JaxArray:
 
 def together(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Move divided arrays to one device; also return the number of these arrays."""
-    apart = {n: x for n, x in arrays.items() if _is_divided(x)}
-    if not apart:
+    divided = {n: x for n, x in arrays.items() if _is_divided(x)}
+    if not divided:
         return dict(arrays), 0
-    return {**arrays, **jax.device_put(apart, backend.device())}, len(apart)
+    return {**arrays, **jax.device_put(divided, backend.device())}, len(divided)
 
 
 def _is_divided(x: Any) -> bool:

@@ -42,8 +42,8 @@ def connect(named: Mapping[str, Any], timeout: int, heartbeat: int) -> None:
         timeout: Seconds to wait for the other processes.
         heartbeat: Seconds after which a silent process counts as dead.
     """
-    asked: Any = jax.config
-    if getattr(asked, "jax_cpu_collectives_implementation", "gloo") in (None, "none"):
+    jax_config: Any = jax.config
+    if getattr(jax_config, "jax_cpu_collectives_implementation", "gloo") in (None, "none"):
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
         **named, initialization_timeout=timeout, heartbeat_timeout_seconds=heartbeat

@@ -12,7 +12,7 @@ from timerl_nb.compiler.loops.iteration_cuts import Cut
 from timerl_nb.runtime.state.run_folder import damaged_run_file_error
 
 # Points of a tensor, one per row, and the values at these points.
-Held = tuple[Array, Array]
+StoredValues = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RunState:
     seed: int
     turn: int
     cut: Cut | None
-    values: Mapping[Tensor, Held]
+    values: Mapping[Tensor, StoredValues]
     lengths: Mapping[str, Array] = field(default_factory=dict[str, Array])
     resources: Sequence[Mapping[str, Array]] = field(default_factory=tuple[Mapping[str, Array]])
 

@@ -47,7 +47,7 @@ _LAYOUT: Final = frozenset(
     ]
 )
 _SMALL: Final = 1 << 14  # elements of a tensor that a second thread does not make faster
-_MOST_CACHED: Final = 1 << 12  # coordinates whose tensors are kept
+_MOST_CACHED: Final = 1 << 12  # coordinates whose tensors are cached
 _TRACING: Final = threading.RLock()
 _LENT: Final = threading.local()
 
@@ -217,7 +217,7 @@ class _Recorder(TorchDispatchMode):
     Attributes:
         lines: The calls, in order.
         constants: Tensors that depend on no argument, by variable.
-        kept: Functions that are called without being traced.
+        opaque_calls: Functions that are called without being traced.
         largest: Greatest number of elements of a tensor.
     """
 
@@ -226,14 +226,14 @@ class _Recorder(TorchDispatchMode):
         self.lines: list[_Line] = []
         self.largest = max([0, *(x.numel() for x in arguments)])
         self.constants: dict[_Variable, Tensor] = {}
-        self.kept: list[Any] = []
-        self._kept: list[Tensor] = []
+        self.opaque_calls: list[Any] = []
+        self._alive: list[Tensor] = []
         self.arguments = [_Variable(f"x{k}") for k in range(len(arguments))]
         self._names: Any = WeakTensorKeyDictionary()  # intermediate values are freed as in a run
         for x, name in zip(arguments, self.arguments, strict=True):
             self._names[x] = name
         self._constants: Any = WeakTensorKeyDictionary()
-        self._known: dict[Any, Any] = {}
+        self._variables_of_call: dict[Any, Any] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -269,16 +269,16 @@ class _Recorder(TorchDispatchMode):
         key = (func, repr(line.args), repr(line.named))
         variables = line.made
         if line.is_mutable or func is _CALL:
-            self._known.clear()  # the same call would read other values
+            self._variables_of_call.clear()  # the same call would read other values
             assert not (line.is_mutable and line.args[0] in self.constants)
-        elif key in self._known:
-            variables = self._known[key]
+        elif key in self._variables_of_call:
+            variables = self._variables_of_call[key]
         else:
-            self._known[key] = line.made
+            self._variables_of_call[key] = line.made
         if variables is line.made:
             self.lines.append(line)
         if func is _CALL:
-            self.kept.append(CALLS[args[1]])
+            self.opaque_calls.append(CALLS[args[1]])
         for x, variable in zip(results, variables, strict=True):
             self._names[x] = variable
 
@@ -307,7 +307,7 @@ class _Recorder(TorchDispatchMode):
         if x not in self._constants:
             self._constants[x] = name = _Variable(f"c{len(self.constants)}")
             self.constants[name] = x.contiguous()
-            self._kept.append(x)
+            self._alive.append(x)
         return self._constants[x]
 
 
@@ -340,7 +340,7 @@ class Trace:
         self._name = name
         self.text = self.reason = ""
         self.is_small = False
-        self._kept: list[Any] = []
+        self._alive: list[Any] = []
 
     def record(self, f: Callable[..., Any], flat: Sequence[Tensor], *, compiled: bool) -> Any:
         """Run the function on operands, record the calls, and return the results."""
@@ -349,7 +349,7 @@ class Trace:
         examples = [x.clone() for x in flat] if compiled else []
         with torch.inference_mode(), _lent(given), _Recorder(given) as recorder:
             made = f(*given)
-        self._kept, self.is_small = recorder.kept, recorder.largest <= _SMALL
+        self._alive, self.is_small = recorder.opaque_calls, recorder.largest <= _SMALL
         self.text, space = _write_source(recorder, made, self._name)
         exec(self.text, space)
         self.run = space["kernel"]

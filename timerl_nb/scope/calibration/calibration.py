@@ -149,12 +149,13 @@ class Calibration:
             raise ExecutionError(
                 f"two calibrations have a cost of {min(both)!r}.", hint="use one of them."
             )
-        apart = [
+        differences = [
             x for x in {*self.made_by} & {*other.made_by} if self.made_by[x] != other.made_by[x]
         ]
-        if apart or (self.program and other.program and self.program != other.program):
+        if differences or (self.program and other.program and self.program != other.program):
             raise ExecutionError(
-                f"two calibrations differ in {min(apart, default='their programs')}.", hint=_AGAIN
+                f"two calibrations differ in {min(differences, default='their programs')}.",
+                hint=_AGAIN,
             )
         return Calibration(
             f"{self.way} and {other.way}",

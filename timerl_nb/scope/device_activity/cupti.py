@@ -34,14 +34,14 @@ class CuptiTracer:
     """Device tracer with CUPTI and CUPTI's clock.
 
     Args:
-        held: returns the error for another active tracer, from its name.
+        make_busy_error: returns the error for another active tracer, from its name.
     """
 
     name = TRACER
 
-    def __init__(self, held: Callable[[str], Exception]) -> None:
+    def __init__(self, make_busy_error: Callable[[str], Exception]) -> None:
         self._cupti: Any = importlib.import_module("cupti.cupti")
-        self._held = held
+        self._make_busy_error = make_busy_error
         self._rows = Rows()
         self._devices: dict[int, str] = {}
         self._kinds: list[Any] = []
@@ -56,7 +56,9 @@ class CuptiTracer:
             self._subscriber = api.subscribe_v2(lambda *_: None, None, asked.ptr)
         except api.cuptiError as error:
             if error.status == api.Result.ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED:
-                raise self._held(asked.old_subscriber_name or "another user of CUPTI") from error
+                raise self._make_busy_error(
+                    asked.old_subscriber_name or "another user of CUPTI"
+                ) from error
             return f"CUPTI does not start: {api.Result(error.status).name}"
         try:
             # thread ids as in the timelines

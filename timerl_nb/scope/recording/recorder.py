@@ -270,7 +270,7 @@ class ThreadLane:
         self.writer: Any = c_or_python_recorder.module.Lane(
             functools.partial(recorder.segment, self._segments)
         )
-        if recorder.asked is not None:
+        if recorder.timed is not None:
             blocks = Blocks(self.number, drawn=recorder.drawn)
             self.writer.tallies, self.writer.turn = {}, functools.partial(blocks.turn, self)
         self.install()
@@ -399,7 +399,7 @@ class _Recorder:
         timed, drawn, owner: see `begin`.
 
     Attributes:
-        asked: the `timed` callback.
+        timed: the `timed` callback.
         lanes: timelines of the live threads.
     """
 
@@ -415,7 +415,7 @@ class _Recorder:
     ) -> None:
         self.folder, self.failed, self.owner = folder, False, owner
         self.drawn = drawn
-        self.asked = timed
+        self.timed = timed
         self.own = threading.local()
         self.lanes: list[weakref.ref[ThreadLane]] = []
         self.handed = itertools.count(1)
@@ -546,7 +546,7 @@ def _restart_after_fork() -> None:
         thread = 0 if forking is None else forking.number
         try:
             made_by = before.folder, before.process, thread
-            _go_on(_Recorder(*made_by, timed=before.asked, drawn=before.drawn))
+            _go_on(_Recorder(*made_by, timed=before.timed, drawn=before.drawn))
             begin_lane()
         except ExecutionError as error:
             warn(f"a child process is not recorded: {error.what}")

@@ -71,7 +71,7 @@ class Taps:
         self._before: list[tuple[Any, str, Any, Any]] = []
         self.matchers: list[Callable[[Any], Any]] = []
         # by id of a function: the function and its wrapper
-        self._made: dict[int, tuple[Any, Any]] = {}
+        self._wrapped: dict[int, tuple[Any, Any]] = {}
         self._can_be_bound = False  # whether any wrapper has been created
 
     def replace(self, owner: Any, name: str, thing: Any) -> bool:
@@ -86,9 +86,9 @@ class Taps:
 
     def get_or_make(self, function: Any, name: str, library: Library, **how: Any) -> Any:
         """Return the wrapper of a function; create it at the first call."""
-        if id(function) not in self._made:
-            self._made[id(function)] = function, self.tap(function, name, library, **how)
-        return self._made[id(function)][1]
+        if id(function) not in self._wrapped:
+            self._wrapped[id(function)] = function, self.tap(function, name, library, **how)
+        return self._wrapped[id(function)][1]
 
     def tap(
         self,
@@ -149,17 +149,17 @@ class Taps:
     def stand_in(self, function: Any, other: Any) -> None:
         """Replace a function by `other` in all modules."""
         self._can_be_bound = True
-        self._made[id(function)] = (
+        self._wrapped[id(function)] = (
             function,
             python_recorder.Tap(self, function, "", Library.PYTHON, instead=other),
         )
 
     def rebind(self) -> None:
         """Install the wrappers in all modules with a reference to a wrapped function."""
-        if not self._made and not self.matchers:
+        if not self._wrapped and not self.matchers:
             return
         for module, name, thing in _module_bindings():
-            known = self._made.get(id(thing))
+            known = self._wrapped.get(id(thing))
             if known is not None and known[0] is thing:
                 self.replace(module, name, known[1])
                 continue
@@ -188,7 +188,7 @@ class Taps:
                 setattr(module, name, thing._function)
         self.matchers.clear()
         # keep wrappers of permanent functions: `torch.compile` identifies functions by id
-        self._made = {k: made for k, made in self._made.items() if type(made[0]) in _NATIVE}
+        self._wrapped = {k: made for k, made in self._wrapped.items() if type(made[0]) in _NATIVE}
 
 
 def _module_bindings() -> Iterator[tuple[types.ModuleType, str, Any]]:

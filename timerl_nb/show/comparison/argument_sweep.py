@@ -148,7 +148,7 @@ class SweepView(View):
         )
 
     @shown
-    def told(self) -> str:
+    def summary(self) -> str:
         """The number of points, and the measured ones, in words."""
         measured = ", ".join(self.measured) or "none"
         tried = f"{len(self)}" if len(self) == self.of else f"{len(self)} of {self.of}"
@@ -157,7 +157,7 @@ class SweepView(View):
     def __str__(self) -> str:
         heads = (self.argument, "peak", "launches", "compiled in", "turn", "")
         table = [heads, *(point.texts for point in self.points)]
-        return "\n".join([self.told, *align_columns(table, left=(len(heads) - 1,))])
+        return "\n".join([self.summary, *align_columns(table, left=(len(heads) - 1,))])
 
     def marks(self, most: int) -> dict[int, str]:
         """Return labels of some points by position, including the first and the last one."""

@@ -28,7 +28,7 @@ from timerl_nb.show.view_model import View, amounts, ints, shown
 
 
 @dataclass(frozen=True, eq=False)
-class Life:
+class TensorLiveRanges:
     """Live ranges of tensors with a common lifetime, limited to values that are live during the turn.
 
     If there are very many, or a column covers several instants, only the oldest values of each column are
@@ -56,7 +56,7 @@ class Life:
 
 
 @dataclass(frozen=True, eq=False)
-class HeldTensor:
+class LiveTensor:
     """Memory of one tensor during a turn.
 
     Attributes:
@@ -99,7 +99,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class HeldAt:
+class LiveTensorAt:
     """Bytes and number of live values of a tensor."""
 
     name: str
@@ -113,7 +113,7 @@ class Peak:
 
     bytes: int
     instant: int
-    holders: tuple[HeldAt, ...]
+    holders: tuple[LiveTensorAt, ...]
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class ProgramPeak:
     bytes: int
     time: int
     moment: str
-    holders: tuple[HeldAt, ...]
+    holders: tuple[LiveTensorAt, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +147,8 @@ class MemoryView(View):
     turn: Turn
     first: Array
     at: Array
-    tensors: tuple[HeldTensor, ...]
-    lives: tuple[Life, ...]
+    tensors: tuple[LiveTensor, ...]
+    lives: tuple[TensorLiveRanges, ...]
     readers: tuple[Reader, ...]
     bytes: Array
     host: Array
@@ -186,8 +186,8 @@ class MemoryView(View):
         readers = tuple(Reader(ops[n].id, names[ops[n].id]) for n in plan.clock.ranks)
         who = _who(plan)
         users = readers_of(plan)
-        tensors: list[HeldTensor] = []
-        lives: list[Life] = []
+        tensors: list[LiveTensor] = []
+        lives: list[TensorLiveRanges] = []
         spans = _spans(turn, EXACT if len(at) == len(turn) else 0)
         pairs = zip(plan.lifetimes.values(), spans, strict=True) if len(turn) else ()
         for k, (life, span) in enumerate(pairs):
@@ -202,7 +202,7 @@ class MemoryView(View):
                 nbytes, origin = plan.value_bytes[tensor], plan.origin(tensor)
                 held = count - away * moves if known is None else known[name] // max(nbytes, 1)
                 tensors.append(
-                    HeldTensor(
+                    LiveTensor(
                         tensor,
                         name,
                         tuple(dict.fromkeys((plan.computing_operation(*tensor).id, tensor[0]))),
@@ -259,7 +259,7 @@ class MemoryView(View):
         k = int(self.bytes.argmax())
         count = {t.name: int(t.held[k]) for t in self.tensors}
         live = self.live_at(int(self.at[k]))
-        holders = tuple(HeldAt(name, held, count[name]) for name, held in live.items())
+        holders = tuple(LiveTensorAt(name, held, count[name]) for name, held in live.items())
         return Peak(int(self.bytes[k]), int(self.at[k]), holders)
 
     @shown
@@ -267,7 +267,7 @@ class MemoryView(View):
         """The peak of the whole run under the program's bounds."""
         line = self.plan.timeline()
         moment = self.plan.moment(line.peak_time) if len(self.plan.clock) else ""
-        holders = tuple(HeldAt(h.tensor, h.nbytes, h.points) for h in line.holders)
+        holders = tuple(LiveTensorAt(h.tensor, h.nbytes, h.points) for h in line.holders)
         return ProgramPeak(line.peak, line.peak_time, moment, holders)
 
     @shown
@@ -310,7 +310,7 @@ def _spans(turn: Turn, few: int) -> Iterator[Span]:
     for name, span in zip(plan.lifetimes, plan.point_by_point.spans, strict=True):
         if isinstance(plan, FoldedPlan):
             first, last = (int(turn.ranks[k]) for k in (0, -1))
-            yield replace(span, lives=plan.lives_between(name, first, last, few))
+            yield replace(span, lives=plan.live_ranges_between(name, first, last, few))
         else:
             yield span
 
@@ -336,7 +336,7 @@ def _life(
     span: Span,
     who: Callable[[Array], Array],
     at: Array,
-) -> Life:
+) -> TensorLiveRanges:
     (here,) = np.nonzero((span.birth_times <= turn.ranks[-1]) & (span.dies >= turn.ranks[0]))
     if len(here) > EXACT or len(at) < len(turn):
         here = here[_oldest(span.birth_times[here], span.dies[here], turn.ranks[at])]
@@ -344,7 +344,7 @@ def _life(
     reader = who(last)
     leave = [first_instants(turn, one.gone[one.back > one.gone]) for one in span.away]
     back = [first_instants(turn, one.back[one.back > one.gone]) for one in span.away]
-    return Life(
+    return TensorLiveRanges(
         name,
         domain,
         first_instants(turn, span.birth_times[here]),

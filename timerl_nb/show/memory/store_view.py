@@ -51,28 +51,28 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class PlaceAxis:
+class BufferAxis:
     """Slots along a dimension: `size` slots from the point `first` on, reused cyclically if `ring`.
 
-    The first `kept` slots of a ring belong to one point each; only later values leave the device.
+    The first `prologue` slots of a ring belong to one point each; only later values leave the device.
     """
 
     dim: str
     size: int
     first: int
     ring: bool
-    kept: int
+    prologue: int
 
     def __str__(self) -> str:
-        if self.ring and not self.kept:
+        if self.ring and not self.prologue:
             return f"ring of {self.size:,} along {self.dim}"
         begin = f" from {self.first}" if self.first else ""
-        behind = f", then a ring of {self.size - self.kept:,}" if self.kept else ""
-        return f"{self.kept or self.size:,} slots along {self.dim}{begin}{behind}"
+        behind = f", then a ring of {self.size - self.prologue:,}" if self.prologue else ""
+        return f"{self.prologue or self.size:,} slots along {self.dim}{begin}{behind}"
 
 
 @dataclass(frozen=True)
-class KeptTensor:
+class StoredTensor:
     """Tensor stored in a buffer.
 
     Attributes:
@@ -101,7 +101,7 @@ class KeptTensor:
 
 
 @dataclass(frozen=True)
-class SharedPlace:
+class SharedBuffer:
     """Tensor whose values used the same slots earlier, with the reason.
 
     Attributes:
@@ -116,7 +116,7 @@ class SharedPlace:
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferRow:
     """Buffer of XLA, or store of the interpreter.
 
     Attributes:
@@ -129,11 +129,11 @@ class Place:
     """
 
     name: str
-    tensors: tuple[KeptTensor, ...]
-    axes: tuple[PlaceAxis, ...]
+    tensors: tuple[StoredTensor, ...]
+    axes: tuple[BufferAxis, ...]
     bytes: int
     why: str
-    shared: tuple[SharedPlace, ...]
+    shared: tuple[SharedBuffer, ...]
 
     @shown
     def layout(self) -> str:
@@ -163,7 +163,7 @@ class StoresView(View):
     program: Annotated[Program, HIDDEN]
     how: str
     executor: Literal["xla", "interpreter"]
-    places: tuple[Place, ...]
+    places: tuple[BufferRow, ...]
     amounts: tuple[Amount, ...]
 
     @classmethod
@@ -258,13 +258,13 @@ class _Places:
     def __init__(self, program: Program, colours: Numbers) -> None:
         self.program, self.plan, self._colours = program, program.memory, colours
 
-    def buffers(self, layout: Layout) -> Iterator[Place]:
+    def buffers(self, layout: Layout) -> Iterator[BufferRow]:
         shared = in_buffers(layout)
         for (name, buffer), held in zip(layout.buffers.items(), holders(layout), strict=True):
             own = held[0]
             axes = self._axes(own, buffer.axes)
             kept = tuple(self._describe_tensor(tensor, ()) for tensor in held)
-            yield Place(
+            yield BufferRow(
                 name,
                 kept,
                 axes,
@@ -273,13 +273,13 @@ class _Places:
                 self._describe_sharing(shared[name]),
             )
 
-    def stores(self) -> Iterator[Place]:
+    def stores(self) -> Iterator[BufferRow]:
         taken, kept = by_donation(self.plan), not_given(self.plan)
         names = self.plan.pdg.names
         for tensor, store in self.plan.stores.items():
             axes = self._axes(tensor, store.axes) if store.traits.has_slots else ()
             why = [f"{names[op_id]}: {text}" for op_id, text in kept.get(tensor, {}).items()]
-            yield Place(
+            yield BufferRow(
                 store.name,
                 (self._describe_tensor(tensor, why),),
                 axes,
@@ -297,19 +297,19 @@ class _Places:
             return "each value is computed from the whole previous value"
         return "; ".join(filter(None, (store.why, buffer.beyond)))
 
-    def _axes(self, tensor: Tensor, axes: Sequence[Axis]) -> tuple[PlaceAxis, ...]:
+    def _axes(self, tensor: Tensor, axes: Sequence[Axis]) -> tuple[BufferAxis, ...]:
         domain = self.plan.stores[tensor].domain
         return tuple(
-            PlaceAxis(domain[one.coordinate], one.size, one.first, one.ring, one.kept)
+            BufferAxis(domain[one.coordinate], one.size, one.first, one.ring, one.prologue)
             for one in axes
         )
 
     def _ids(self, tensor: Tensor) -> tuple[int, ...]:
         return tuple(dict.fromkeys((self.plan.computing_operation(*tensor).id, tensor[0])))
 
-    def _describe_tensor(self, tensor: Tensor, why: Sequence[str]) -> KeptTensor:
+    def _describe_tensor(self, tensor: Tensor, why: Sequence[str]) -> StoredTensor:
         store = self.plan.stores[tensor]
-        return KeptTensor(
+        return StoredTensor(
             tensor,
             store.name,
             self._ids(tensor),
@@ -324,10 +324,11 @@ class _Places:
             tuple(why),
         )
 
-    def _describe_sharing(self, found: Sequence[Sharing]) -> tuple[SharedPlace, ...]:
+    def _describe_sharing(self, found: Sequence[Sharing]) -> tuple[SharedBuffer, ...]:
         names = self.plan.names
         return tuple(
-            SharedPlace(one.how, names[one.before], self._ids(one.before), one.why) for one in found
+            SharedBuffer(one.how, names[one.before], self._ids(one.before), one.why)
+            for one in found
         )
 
     @cached_property

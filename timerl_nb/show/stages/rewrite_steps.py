@@ -62,7 +62,7 @@ class NoForecast:
 
 
 @dataclass(frozen=True)
-class Way:
+class CandidateRow:
     """Alternative in a choice; its `forecast` (in bytes and seconds) is None if not computed."""
 
     name: str
@@ -78,7 +78,7 @@ class Chosen:
     what: str
     taken: str
     why: str
-    candidates: tuple[Way, ...]
+    candidates: tuple[CandidateRow, ...]
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,10 @@ def _count_rule(rule: str, count: int) -> Rule:
 
 
 def _describe_choice(choice: PassChoice, *, always: bool) -> Chosen:
-    def describe_candidate(one: Candidate) -> Way:
+    def describe_candidate(one: Candidate) -> CandidateRow:
         found = one.forecast if always or one.is_forecast else None
-        told = NoForecast(found) if isinstance(found, str) else found
-        return Way(one.name, one.doc, one is choice.taken, told)
+        forecast = NoForecast(found) if isinstance(found, str) else found
+        return CandidateRow(one.name, one.doc, one is choice.taken, forecast)
 
     return Chosen(
         choice.what,

@@ -74,7 +74,7 @@ class MappingView(View):
         cells: by the learner's device, then the manager's, in the order of `devices`.
         memory: the device that stores experience.
         traffic: the cost of storing experience on each device.
-        told: the chosen assignment in words.
+        summary: the chosen assignment in words.
     """
 
     view = "mapping"
@@ -85,7 +85,7 @@ class MappingView(View):
     cells: tuple[MappingCell, ...]
     memory: str
     traffic: tuple[MappingTerm, ...]
-    told: str
+    summary: str
 
     @classmethod
     def from_sweep(
@@ -154,7 +154,7 @@ class MappingView(View):
             said = ", ".join(f"{one.name} {one.seconds * 1e3:.4g}" for one in cell.terms)
             modelled = ", modelled" * cell.is_modelled
             lines.append(f"{where}: {format_milliseconds(cell.seconds, '.4g')} ({said}){modelled}")
-        return "\n".join([*lines, self.told])
+        return "\n".join([*lines, self.summary])
 
 
 def _format_setting(name: str, value: object) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timerl_nb.collecting.strategy_report import StrategyRow, Ways
+from timerl_nb.collecting.strategy_report import StrategyReport, StrategyRow
 from timerl_nb.show.view_model import View
 
 
 @dataclass(frozen=True)
-class WaySpeed:
+class StrategySpeed:
     """Environment steps per second: median, minimum and maximum over several batches."""
 
     median: float
@@ -18,7 +18,7 @@ class WaySpeed:
 
 
 @dataclass(frozen=True)
-class WayRow:
+class ShownStrategy:
     """One collection strategy.
 
     Attributes:
@@ -30,7 +30,7 @@ class WayRow:
     name: str
     provenance: str
     is_chosen: bool
-    speed: WaySpeed | None
+    speed: StrategySpeed | None
     calls: int | None
     launches: int | None
     copies: int | None
@@ -38,45 +38,47 @@ class WayRow:
 
 
 @dataclass(frozen=True, repr=False)
-class WaysView(View):
+class StrategiesView(View):
     """All collection strategies for a number of environments and of steps per batch.
 
     Attributes:
         name: the name of the environment.
         rows: the fastest first, then those without a measurement.
-        told: the chosen strategy and the reason.
+        summary: the chosen strategy and the reason.
     """
 
-    view = "ways"
+    view = "strategies"
 
     name: str
     envs: int
     steps: int
-    rows: tuple[WayRow, ...]
-    told: str
+    rows: tuple[ShownStrategy, ...]
+    summary: str
 
     @classmethod
-    def from_strategies(cls, ways: Ways, name: str, envs: int, steps: int) -> WaysView:
-        """Return the view of a collector's `ways`."""
-        rows = [_row(row, row.name == ways.chosen) for row in ways]
+    def from_strategies(
+        cls, strategies: StrategyReport, name: str, envs: int, steps: int
+    ) -> StrategiesView:
+        """Return the view of a collector's `strategies`."""
+        rows = [_row(row, row.name == strategies.chosen) for row in strategies]
         rows.sort(key=lambda row: (bool(row.why_not), -row.speed.median if row.speed else 0.0))
-        return cls(name, envs, steps, tuple(rows), ways.told)
+        return cls(name, envs, steps, tuple(rows), strategies.summary)
 
     def __str__(self) -> str:
         lines = [f"{self.name}, N = {self.envs:,}, K = {self.steps:,}"]
         for row in self.rows:
             mark = "*" if row.is_chosen else " "
             lines.append(f"{mark} {row.name}: {_format_speed(row)}")
-        return "\n".join([*lines, self.told])
+        return "\n".join([*lines, self.summary])
 
 
-def _row(row: StrategyRow, chosen: bool) -> WayRow:
-    speed = None if row.speed is None else WaySpeed(*row.speed)
+def _row(row: StrategyRow, chosen: bool) -> ShownStrategy:
+    speed = None if row.speed is None else StrategySpeed(*row.speed)
     counts = row.calls, row.launches, row.copies
-    return WayRow(row.name, row.provenance, chosen, speed, *counts, row.why_not or "")
+    return ShownStrategy(row.name, row.provenance, chosen, speed, *counts, row.why_not or "")
 
 
-def _format_speed(row: WayRow) -> str:
+def _format_speed(row: ShownStrategy) -> str:
     if row.speed is None:
         return row.why_not or "not measured"
     speed = row.speed

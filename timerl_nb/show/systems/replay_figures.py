@@ -161,7 +161,7 @@ def mapping(table: Table, links: Links, form: Literal["prose", "published"] = "p
         )
     figure.update_layout(
         template=THEME,
-        title=f"chosen: {view.told}",
+        title=f"chosen: {view.summary}",
         xaxis_title="replay manager on",
         yaxis_title="learner on",
         legend={"bgcolor": "rgba(128, 128, 128, 0.5)"},

@@ -11,7 +11,12 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.text_formatting import format_bytes
 from timerl_nb.driver.program import Program
-from timerl_nb.execution.telemetry.live_view_frames import Curve, Frame, Held, compiling_text
+from timerl_nb.execution.telemetry.live_view_frames import (
+    Curve,
+    Frame,
+    MeasuredBytes,
+    compiling_text,
+)
 from timerl_nb.show.memory.store_view import Amount
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
 from timerl_nb.show.view_model import View, amounts, ints
@@ -60,7 +65,7 @@ class Turns:
             (begins,) = np.nonzero(np.diff(line.turn, prepend=-2))
             self._starts = {int(line.turn[k]): int(k) for k in begins if line.turn[k] >= 0}
 
-    def latest_complete(self, held: Held | None) -> TurnBytes:
+    def latest_complete(self, held: MeasuredBytes | None) -> TurnBytes:
         """Return the latest iteration with complete data, else the current one."""
         if held is None:
             return nothing(self.reason or _UNSEEN)
@@ -72,7 +77,7 @@ class Turns:
         shown = whole or list(self._found.values())
         return shown[-1] if shown else nothing(self.reason)
 
-    def _latest_iterations(self, held: Held) -> list[int]:
+    def _latest_iterations(self, held: MeasuredBytes) -> list[int]:
         """Return the last two iterations with points in a frame."""
         if not len(held.bytes):
             return []
@@ -83,7 +88,7 @@ class Turns:
         ]
         return sorted(inside)[-2:]
 
-    def _merge_frame(self, held: Held, value: int) -> TurnBytes:
+    def _merge_frame(self, held: MeasuredBytes, value: int) -> TurnBytes:
         start = self._starts[value]
         edges = np.linspace(held.first, held.last, len(held.bytes) + 1).astype(int)
         first = np.maximum(edges[:-1] - start, 0)
@@ -112,7 +117,7 @@ def _unlike(turn: Turn, outer: str | None) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class HeldBytes:
+class LiveBytes:
     """Live bytes in equal ranges of the executed points since the previous frame, measured and predicted."""
 
     first: int
@@ -166,7 +171,7 @@ class RunView(View):
 
     frame: Frame
     predicted_peak: int
-    held: HeldBytes | None
+    held: LiveBytes | None
     load: Load
     over: TurnBytes
     amounts: tuple[Amount, ...]

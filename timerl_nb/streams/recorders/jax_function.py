@@ -65,7 +65,9 @@ class _Walk:
         self._named, self._at_most = named, at_most
         self._counting = Counting(named)
         self._buffers = 0
-        self._asked: tuple[Segment, ...] = ()  # the conditions under which the current code runs
+        self._conditions: tuple[
+            Segment, ...
+        ] = ()  # the conditions under which the current code runs
         self._costs: dict[int, tuple[int, float, float]] = {}
         self.kernels: list[Kernel] = []
 
@@ -96,12 +98,13 @@ class _Walk:
         if one.kind == "while":
             return self._loop(one, operands[0])
         if one.kind == "conditional":
-            ways = [self._named[name] for name in one.branches]
+            branches = [self._named[name] for name in one.branches]
             most = max(
-                range(len(ways)), key=lambda k: self._counting.count_computation(ways[k]).launches
+                range(len(branches)),
+                key=lambda k: self._counting.count_computation(branches[k]).launches,
             )
             return self._run_under_condition(
-                operands[0], lambda: self.run(ways[most], [operands[1 + most]])
+                operands[0], lambda: self.run(branches[most], [operands[1 + most]])
             )
         if one.kind == "call":
             return self.run(self._named[one.called_computation("to_apply")], operands)
@@ -119,7 +122,9 @@ class _Walk:
             most = self._counting.count_written_elements(one, around)
             operations = float(work.products + work.elements)
             self._costs[id(one)] = blocks_of(most), operations, float(work.nbytes)
-        read = dict.fromkeys((*self._asked, *(s for value in operands for s in _leaves(value))))
+        read = dict.fromkeys(
+            (*self._conditions, *(s for value in operands for s in _leaves(value)))
+        )
         segments = tuple(read), tuple(_leaves(made))
         self.kernels.append(Kernel(one.name, *segments, None, *self._costs[id(one)]))
         return made
@@ -136,20 +141,20 @@ class _Walk:
                 hint="pass at_most=, the maximal number of iterations, or write the loop as a scan or fori_loop of fixed length.",
             )
         condition = self._named[one.called_computation("condition")]
-        asked = self._asked
+        conditions = self._conditions
         for _ in range(self._at_most):
             goes_on = self.run(condition, [value])
-            self._asked = (*asked, *_leaves(goes_on))
+            self._conditions = (*conditions, *_leaves(goes_on))
             value = self.run(body, [value])
-        self._asked = asked
+        self._conditions = conditions
         return value
 
     def _run_under_condition(self, decides: _Value, run: Callable[[], _Value]) -> _Value:
         """Run a recording function whose kernels additionally read the condition's value."""
-        asked = self._asked
-        self._asked = (*asked, *_leaves(decides))
+        conditions = self._conditions
+        self._conditions = (*conditions, *_leaves(decides))
         value = run()
-        self._asked = asked
+        self._conditions = conditions
         return value
 
     def _allocate_buffers(self, one: Instruction) -> _Value:

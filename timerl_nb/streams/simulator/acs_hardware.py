@@ -16,7 +16,7 @@ from typing import Final
 from timerl_nb.base.errors import OptionError
 from timerl_nb.streams.dependence_analysis import Ranges, slots
 from timerl_nb.streams.kernel_declaration import Kernel
-from timerl_nb.streams.simulator.simulated_run import Course, Server
+from timerl_nb.streams.simulator.simulated_run import Server, StrategySimulation
 
 IDENTITIES: Final = 256  # number of 8-bit identities
 
@@ -81,7 +81,7 @@ class HardwareWindow:
         return ready
 
 
-class Hardware(Course):
+class Hardware(StrategySimulation):
     """Strategy "acs-hw". The window changes once at a time: N cycles to insert, N - 1 to update. `scheduled` is
     M.
     """
@@ -94,7 +94,7 @@ class Hardware(Course):
         self._port = Server(self.clock)
         self._checker, self._driver = Server(self.clock), Server(self.clock)
         self._arrived = deque[tuple[int, Sequence[int]]]()
-        self._held = [0] * IDENTITIES  # by identity, the kernel
+        self._kernel_of_identity = [0] * IDENTITIES  # by identity, the kernel
         self._enters = False
         self._check(0)
 
@@ -126,10 +126,10 @@ class Hardware(Course):
         self._enters = False
         kernel, sent = self._arrived.popleft()
         slot, upstream = self._slots.insert(kernel % IDENTITIES, sent)
-        self._held[kernel % IDENTITIES] = kernel
+        self._kernel_of_identity[kernel % IDENTITIES] = kernel
         ran = self.ran[kernel]
         ran.slot, ran.entered = slot, self.clock.now
-        ran.upstream = tuple(self._held[identity] for identity in upstream)
+        ran.upstream = tuple(self._kernel_of_identity[identity] for identity in upstream)
         if not upstream:
             self._dispatch(kernel)
         self._refill()
@@ -142,5 +142,5 @@ class Hardware(Course):
 
     def _complete(self, kernel: int) -> None:
         for identity in self._slots.complete(kernel % IDENTITIES):
-            self._dispatch(self._held[identity])
+            self._dispatch(self._kernel_of_identity[identity])
         self._refill()

@@ -13,15 +13,15 @@ from collections import deque
 
 from timerl_nb.streams.dependence_analysis import Ranges
 from timerl_nb.streams.scheduling_window import SchedulingWindow
-from timerl_nb.streams.simulator.simulated_run import Course, Server
+from timerl_nb.streams.simulator.simulated_run import Server, StrategySimulation
 
 
-class _Windowed(Course):
+class _Windowed(StrategySimulation):
     """Base class: kernels enter a window one at a time, in order."""
 
     def begin(self) -> None:
         self._window = SchedulingWindow(self.size, Ranges())
-        self._held = [0] * self.size  # by slot, the kernel
+        self._kernel_of_slot = [0] * self.size  # by slot, the kernel
         self._module = Server(self.clock)
         self._entered = 0
         self._enters = False
@@ -37,10 +37,10 @@ class _Windowed(Course):
         kernel = self._entered
         self._entered += 1
         slot = self._window.insert(self.kernels[kernel])
-        self._held[slot] = kernel
+        self._kernel_of_slot[slot] = kernel
         ran = self.ran[kernel]
         ran.slot, ran.entered = slot, self.clock.now
-        ran.upstream = tuple(self._held[s] for s in self._window.upstream_slots[slot])
+        ran.upstream = tuple(self._kernel_of_slot[s] for s in self._window.upstream_slots[slot])
         self._handle_insertion(slot)
         self._refill()
 
@@ -70,7 +70,7 @@ class Software(_Windowed):
             self._module.serve(self.gpu.update, self._complete, slot, lane)
 
         arrives = self.clock.now + self.gpu.launch
-        self.clock.call_at(arrives, self.start, self._held[slot], on_end, lane)
+        self.clock.call_at(arrives, self.start, self._kernel_of_slot[slot], on_end, lane)
 
     def _complete(self, slot: int, lane: int) -> None:
         self._window.complete(slot)
@@ -89,7 +89,7 @@ class Events(_Windowed):
 
     def _handle_insertion(self, slot: int) -> None:
         self._window.ready.clear()  # all kernels are launched; the device waits
-        kernel = self._held[slot]
+        kernel = self._kernel_of_slot[slot]
         upstream = set(self.ran[kernel].upstream)
         lane = self._queue(upstream)
         last = self._last[lane]

@@ -5,10 +5,10 @@ The host launches ahead of execution. A queued kernel starts `Gpu.queued` after 
 
 from __future__ import annotations
 
-from timerl_nb.streams.simulator.simulated_run import Course
+from timerl_nb.streams.simulator.simulated_run import StrategySimulation
 
 
-class InOrder(Course):
+class InOrder(StrategySimulation):
     def begin(self) -> None:
         self._start_next(0, 0.0)
 

@@ -58,7 +58,7 @@ class Server:
         self._clock.call_at(self._free, call, *args)
 
 
-class Course(ABC):
+class StrategySimulation(ABC):
     """Simulation of one strategy. The arguments are those of `Stream.simulate`.
 
     Attributes:

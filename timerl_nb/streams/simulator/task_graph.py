@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 from timerl_nb.streams.kernel_stream import Stream
-from timerl_nb.streams.simulator.simulated_run import Course
+from timerl_nb.streams.simulator.simulated_run import StrategySimulation
 
 
-class Graph(Course):
+class Graph(StrategySimulation):
     """Strategy "graph": all nodes are constructed before the first kernel runs; then no host call is necessary."""
 
     def begin(self) -> None:

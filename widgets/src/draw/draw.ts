@@ -11,7 +11,7 @@ import type {
   StreamView,
   SweepView,
   ValuesView,
-  WaysView,
+  StrategiesView,
 } from "../models";
 import { run, sweep } from "./charts";
 import { comparison } from "./comparison";
@@ -24,7 +24,7 @@ import { exportPicture, drawText } from "./sheet";
 import { space } from "./space";
 import { streams } from "./streams";
 import { values } from "./values";
-import { ways } from "./ways";
+import { strategies } from "./strategies";
 
 export type Drawable =
   | ComparisonView
@@ -38,7 +38,7 @@ export type Drawable =
   | StreamView
   | SweepView
   | ValuesView
-  | WaysView;
+  | StrategiesView;
 
 /** A view as SVG. A view without a drawing becomes the first lines of its text. */
 export function draw(view: Drawable | { view: "text" }, said: string, most = 120): string {
@@ -62,11 +62,11 @@ export function draw(view: Drawable | { view: "text" }, said: string, most = 120
     case "streams":
       return streams(view);
     case "sweep":
-      return exportPicture(sweep(view, view.told));
+      return exportPicture(sweep(view, view.summary));
     case "values":
       return exportPicture(values(view));
-    case "ways":
-      return ways(view);
+    case "strategies":
+      return strategies(view);
     default:
       return drawText(said, most);
   }

@@ -1,5 +1,5 @@
 // Predicted live bytes over time, stacked by tensor, with the peak, the budget, and transfers.
-import type { HeldTensor, MemoryView, TurnBytes, WholeRun } from "../models";
+import type { LiveTensor, MemoryView, TurnBytes, WholeRun } from "../models";
 import { about, place } from "../shared/instants";
 import { axes, type Box, formatBytes, formatCount, counts, Scale, ticks } from "../shared/plot";
 import type { Range } from "../shared/selection";
@@ -12,7 +12,7 @@ import { runIn } from "./whole_run";
 export interface Layer {
   readonly name: string;
   readonly fill: string;
-  readonly tensor: HeldTensor | null;
+  readonly tensor: LiveTensor | null;
   readonly at: (column: number) => number;
 }
 
@@ -34,10 +34,10 @@ const TOLD_APART = 7;
 const GATHERED = "gathered operands";
 export const REST = "#999999";
 
-const MOST = new WeakMap<HeldTensor, number>();
+const MOST = new WeakMap<LiveTensor, number>();
 
 /** The maximal bytes of a tensor. */
-export function most(one: HeldTensor): number {
+export function most(one: LiveTensor): number {
   let found = MOST.get(one);
   if (found === undefined) {
     let held = 0;
@@ -49,7 +49,7 @@ export function most(one: HeldTensor): number {
 }
 
 /** The tensors with live values, the largest first. */
-export function ranked({ tensors }: MemoryView): HeldTensor[] {
+export function ranked({ tensors }: MemoryView): LiveTensor[] {
   return tensors
     .filter((one) => most(one) > 0)
     .sort((a, b) => most(b) - most(a) || (a.name < b.name ? -1 : 1));
@@ -58,7 +58,7 @@ export function ranked({ tensors }: MemoryView): HeldTensor[] {
 export function layersOf(model: MemoryView): Layer[] {
   const all = ranked(model);
   const [shown, rest] = [all.slice(0, TOLD_APART), all.slice(TOLD_APART)];
-  const sum = (ones: readonly HeldTensor[]) => (at: number) =>
+  const sum = (ones: readonly LiveTensor[]) => (at: number) =>
     ones.reduce((total, one) => total + one.held[at]! * one.value_bytes, 0);
   const found: Layer[] = shown.map((one) => ({
     name: one.name,

@@ -192,8 +192,8 @@ export class ExplorerView {
       },
       cost: () => some<CostView>("cost", (view) => layout.draw(view)),
       source: () => source.draw(get<OutlineView>("source")),
-      told: () =>
-        some<DetailModel>("told", (view) => {
+      detail_view: () =>
+        some<DetailModel>("detail_view", (view) => {
           outline.detail(view);
           steps.detail(view);
         }),

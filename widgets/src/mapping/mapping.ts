@@ -1,6 +1,6 @@
 // Assignment pane: a slider for each parameter, a cell for each assignment, and the terms of one of them.
 import { drawText } from "../draw/sheet";
-import { perSecond } from "../draw/ways";
+import { perSecond } from "../draw/strategies";
 import css from "./mapping.css";
 import { button, html, row, table } from "../shared/markup";
 import type { MappingCell, MappingView } from "../models";
@@ -24,7 +24,7 @@ export class MappingPane extends Panel<MappingView> {
   #settings: Slider[] = [];
   #buttons: HTMLButtonElement[] = []; // one per cell
   #sliders = html("div", { class: "trl-sliders" });
-  #status = html("output", { class: "trl-told", role: "status" });
+  #status = html("output", { class: "trl-summary", role: "status" });
   #corner = html("th", {}, "learner \\ replay");
   #grid = html("div", { class: "trl-grid" });
   #terms = html("div", { class: "trl-terms" });
@@ -50,7 +50,7 @@ export class MappingPane extends Panel<MappingView> {
   override draw(model: MappingView): void {
     this.#model = model;
     this.note.textContent = model.formula;
-    this.#status.textContent = model.told;
+    this.#status.textContent = model.summary;
     if (this.#settings.length !== model.settings.length) this.#makeSliders(model);
     model.settings.forEach(({ at, values }, k) => {
       const { input, value } = this.#settings[k]!;

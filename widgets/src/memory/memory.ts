@@ -21,10 +21,10 @@ import { formatBytes, formatCount } from "../shared/plot";
 import { term } from "../shared/terms";
 import type { Selection } from "../shared/selection";
 import { type Description, TimeAxisPane } from "../shared/time_axis_pane";
-import type { HeldTensor, MemoryView, TurnBytes } from "../models";
+import type { LiveTensor, MemoryView, TurnBytes } from "../models";
 
 /** The user's line behind a tensor, and the reason for its storage. */
-function reasons({ place, line, store, why }: HeldTensor): string[] {
+function reasons({ place, line, store, why }: LiveTensor): string[] {
   return [line ? `${place}: ${line}` : place, why ? `${store}: ${why}` : store];
 }
 
@@ -36,7 +36,7 @@ export class MemoryPane extends TimeAxisPane<MemoryView> {
   #table = html("tbody");
   #badges = html("span", { class: "trl-badges" });
   #when = html("caption");
-  #ranked: HeldTensor[] = [];
+  #ranked: LiveTensor[] = [];
   #least = { count: 0, bytes: 0 };
   #measured: TurnBytes | null = null;
   #run = svg("svg", { class: "trl-whole-run", role: "img" });
@@ -212,7 +212,7 @@ export class MemoryPane extends TimeAxisPane<MemoryView> {
     return { text: lines.join("\n"), ids: [], tensor: one };
   }
 
-  #row(one: HeldTensor): HTMLTableRowElement {
+  #row(one: LiveTensor): HTMLTableRowElement {
     const fill = this.#layers.some(({ tensor }) => tensor === one) ? one.colour : REST;
     const readers = this.#model!.readers;
     const names = one.last_read_by.map((id) => readers.find((r) => r.op_id === id)?.name ?? "");

@@ -12,7 +12,7 @@ import type { SearchField } from "../shared/search_field";
 import { term } from "../shared/terms";
 import css from "./run.css";
 import type { Selection } from "../shared/selection";
-import type { HeldBytes, RunView } from "../models";
+import type { LiveBytes, RunView } from "../models";
 
 type Command = "start" | "pause" | "resume" | "step" | "stop";
 
@@ -222,7 +222,7 @@ export class RunPane extends Panel<RunView | null> {
 }
 
 /** Draw live bytes over the prediction, in equal parts of executed points. */
-function drawLiveBytes(chart: LineChart, { first, last, bytes, predicted }: HeldBytes): void {
+function drawLiveBytes(chart: LineChart, { first, last, bytes, predicted }: LiveBytes): void {
   if (!bytes.length && chart.filled) return; // a last frame may have no points
   const part = (last - first) / Math.max(bytes.length, 1);
   const edges = bytes.length === 1; // a single part is drawn from end to end

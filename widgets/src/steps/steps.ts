@@ -5,7 +5,7 @@ import { formatBytes, formatCount } from "../shared/plot";
 import type { Selection } from "../shared/selection";
 import css from "./steps.css";
 import type { DetailModel } from "../outline/outline";
-import type { Rewrite, Rule, StepsView, Way } from "../models";
+import type { Rewrite, Rule, StepsView, CandidateRow } from "../models";
 
 export class StepsPane extends Pane<StepsView | null> {
   #steps: Rewrite[] = [];
@@ -169,7 +169,7 @@ export class StepsPane extends Pane<StepsView | null> {
   }
 }
 
-function forecast(one: Way["forecast"]): string {
+function forecast(one: CandidateRow["forecast"]): string {
   if (!one) return "";
   if ("problem" in one) return ` (${one.problem})`;
   return ` (peak ${formatBytes(one.peak)}, ${formatCount(one.launches, "launch", "launches")})`;

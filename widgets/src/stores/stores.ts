@@ -3,7 +3,7 @@
 import { isAdding } from "../shared/keyboard";
 import { drawText } from "../draw/sheet";
 import { colourKey, html, table, type Child } from "../shared/markup";
-import type { Amount, KeptTensor, Place, SharedPlace, StoresView } from "../models";
+import type { Amount, StoredTensor, BufferRow, SharedBuffer, StoresView } from "../models";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
 import { formatBytes } from "../shared/plot";
@@ -122,7 +122,11 @@ export class StoresPane extends Panel<StoresView | null> {
     this.#amounts.replaceChildren(...blocks);
   }
 
-  #row(one: Place, share: number, named: ReadonlyMap<string, KeptTensor>): HTMLTableRowElement {
+  #row(
+    one: BufferRow,
+    share: number,
+    named: ReadonlyMap<string, StoredTensor>,
+  ): HTMLTableRowElement {
     const own = one.tensors[0]!;
     const row = html(
       "tr",
@@ -141,7 +145,7 @@ export class StoresPane extends Panel<StoresView | null> {
     return row;
   }
 
-  #tensor(one: KeptTensor, keyed: boolean): HTMLElement {
+  #tensor(one: StoredTensor, keyed: boolean): HTMLElement {
     const last = one.last_read_by.join(", ") || "none: needed until the end";
     const title = `last read by ${last}`;
     const button = html("button", { class: "trl-quiet", "data-tensor": one.name, title });
@@ -150,7 +154,7 @@ export class StoresPane extends Panel<StoresView | null> {
     return button;
   }
 
-  #shared(other: SharedPlace, named: ReadonlyMap<string, KeptTensor>): HTMLElement {
+  #shared(other: SharedBuffer, named: ReadonlyMap<string, StoredTensor>): HTMLElement {
     const tensor = named.get(other.name);
     const isOwn = other.how === "in place of";
     const who: Child = isOwn
@@ -163,7 +167,7 @@ export class StoresPane extends Panel<StoresView | null> {
 }
 
 /** Periods of a tensor on the host, and reasons that kernels cannot reuse its memory in place. */
-function listRemarks({ waits, not_given }: KeptTensor): HTMLElement[] {
+function listRemarks({ waits, not_given }: StoredTensor): HTMLElement[] {
   return [...listReasons("on the host", waits), ...listReasons("not reused in place", not_given)];
 }
 

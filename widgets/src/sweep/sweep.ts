@@ -38,7 +38,7 @@ interface Row {
 export class SweepPane extends Panel<readonly Argument[]> {
   #rows = new Map<string, Row>();
   #sliders = html("div", { class: "trl-sliders" });
-  #told = html("output", { class: "trl-told", role: "status" });
+  #summary = html("output", { class: "trl-summary", role: "status" });
   #chart = html("div", { class: "trl-sweep-chart" });
   #table = html("table", { class: "trl-table" });
   #scroll = html("div", { class: "trl-sweep-table" }, this.#table);
@@ -47,7 +47,7 @@ export class SweepPane extends Panel<readonly Argument[]> {
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "sweep", "Arguments", css);
     this.offerPictures();
-    this.body.append(this.#sliders, this.#told, this.#chart, this.#scroll);
+    this.body.append(this.#sliders, this.#summary, this.#chart, this.#scroll);
   }
 
   override draw(model: readonly Argument[]): void {
@@ -93,7 +93,7 @@ export class SweepPane extends Panel<readonly Argument[]> {
     }
     if (!model) return;
     const left = model.left ? ` (${model.left} to do)` : "";
-    this.#told.textContent = model.told + left;
+    this.#summary.textContent = model.summary + left;
     this.#chart.replaceChildren(createElement(sweep(model, "", 4)));
     const heads = [model.argument, ...HEADS].map((head) => html("th", { scope: "col" }, head));
     const rows = model.points.map((point, k) => {

@@ -20,7 +20,7 @@ from timerl_nb.base.array_conversion import Array, host_array, misfit, narrow_ar
 from timerl_nb.base.errors import ExecutionError, OptionError, Origin, warn
 from timerl_nb.compiler.ir.host.iteration_io import (
     Given,
-    HandedOut,
+    IterationOutputs,
     NothingGiven,
     Supply,
     Turn,
@@ -96,7 +96,7 @@ class UdfAttrs(Attrs):
 class CallAttrs(Attrs):
     """A host function called for its effect, at the points of `domain`."""
 
-    function: Callable[..., Any] | HandedOut
+    function: Callable[..., Any] | IterationOutputs
     name: str
     domain: Domain = ()
 
@@ -216,7 +216,7 @@ class Host:
         self, attrs: CallAttrs, point: Mapping[str, int], args: Sequence[Any], origin: Origin
     ) -> None:
         """Call a function for its effect: function(point, *operands)."""
-        if isinstance(attrs.function, HandedOut):
+        if isinstance(attrs.function, IterationOutputs):
             (turn,) = point.values()
             self._receive(turn, attrs.function.by_name(args))
             return

@@ -1,7 +1,7 @@
 """Values passed in and out of a run at each iteration of the outermost loop.
 
-`Given` and `HandedOut` are placeholders for user functions in the graph: `Given` for input values,
-`HandedOut` for output values at the end of an iteration. Each run provides the values.
+`Given` and `IterationOutputs` are placeholders for user functions in the graph: `Given` for input values,
+`IterationOutputs` for output values at the end of an iteration. Each run provides the values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class HandedOut:
+class IterationOutputs:
     """Output values of a run at the end of an iteration.
 
     Attributes:
@@ -102,7 +102,7 @@ def is_given(op: Op) -> bool:
 
 
 def is_handed_out(op: Op) -> bool:
-    return isinstance(getattr(op.attrs, "function", None), HandedOut)
+    return isinstance(getattr(op.attrs, "function", None), IterationOutputs)
 
 
 @dataclass(frozen=True)

@@ -412,10 +412,10 @@ class _Env(dict[str, Any]):
         known = {dim.bound: dim for dim in ref.pdg.dims.known(domain)}
         bounds = {name: value for name, value in ref.bounds.items() if name not in known}
         super().__init__({**bounds, **dict(zip(domain, point, strict=True))})
-        self._ref, self._known = ref, known
+        self._ref, self._dim_of_name = ref, known
 
     def __missing__(self, name: str) -> _Length:
-        dim = self._known[name]
+        dim = self._dim_of_name[name]
         self[name] = _Length(self._ref, dim, tuple(self[d] for d in dim.over or ()))
         return self[name]
 

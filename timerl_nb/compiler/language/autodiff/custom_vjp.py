@@ -60,7 +60,7 @@ class CustomVjp:
                 "the forward rule does not return a pair of result and residuals.",
                 hint="return a pair, such as y, (x, y).",
             )
-        result, kept = made
+        result, residuals = made
         several = isinstance(result, tuple)
         results: Sequence[Any] = result if several else (result,)
         if not results or not all(isinstance(y, RecurrentTensor) for y in results):
@@ -75,7 +75,7 @@ class CustomVjp:
                     hint="define its value everywhere: x.otherwise(0.0).",
                 )
         outputs = tuple(elementwise("copy", [y]) for y in results)
-        rule = Rule(outputs, tuple(inputs), kept, backward, several, user_origin())
+        rule = Rule(outputs, tuple(inputs), residuals, backward, several, user_origin())
         for y in outputs:
             y.ctx.rules[y.read.source] = rule
         return outputs if several else outputs[0]
@@ -101,14 +101,14 @@ class Rule:
 
     Attributes:
         outputs, inputs: its results and arguments.
-        kept, backward: the residuals, and the backward rule.
+        residuals, backward: the residuals, and the backward rule.
         several: whether it returned a tuple.
         origin: the line of the call.
     """
 
     outputs: tuple[Tensor, ...]
     inputs: tuple[Any, ...]
-    kept: Any
+    residuals: Any
     backward: Callable[..., Any]
     several: bool
     origin: Origin
@@ -124,7 +124,7 @@ class Rule:
         Raises:
             GradientError: the rule's result is not one gradient per argument.
         """
-        found = self.backward(self.kept, tuple(of) if self.several else of[0])
+        found = self.backward(self.residuals, tuple(of) if self.several else of[0])
         if not isinstance(found, tuple) or len(found) != len(self.inputs):
             raise self._make_error(
                 f"returns {_describe_value(found)} for {len(self.inputs)} argument(s)"

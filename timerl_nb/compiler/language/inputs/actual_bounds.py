@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,11 +37,7 @@ def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int]
                 f"{name} is not a bound of this context.",
                 hint=f"the bounds are {', '.join(known)}.",
             )
-        if name in ctx.fixed:
-            raise BoundsError(
-                f"the bound {name} is fixed by the program.",
-                hint=f"leave {name} out of the bounds, or remove ctx.fix({name}, …).",
-            )
+        check_not_fixed(name, ctx.fixed)
         if name in found:
             raise BoundsError(
                 f"the bound {name} is given twice.", hint="give it by symbol or by name, not both."
@@ -106,6 +102,19 @@ class _RelatedBounds(dict[str, int]):
         raise BoundsError(
             f"{asked}, which is not known yet.",
             hint=f"known bounds: {', '.join(self) or 'none'}. Fix a bound before the bounds that depend on it.",
+        )
+
+
+def check_not_fixed(name: str, fixed: Container[str]) -> None:
+    """Check that a bound passed by the user is not one that the program fixes.
+
+    Raises:
+        BoundsError: the program fixes it.
+    """
+    if name in fixed:
+        raise BoundsError(
+            f"the bound {name} is fixed by the program.",
+            hint=f"leave {name} out of the bounds, or remove ctx.fix({name}, …).",
         )
 
 

@@ -198,7 +198,7 @@ class AxisOps(Arithmetic):
         """
         at, k = self._operand(at, "i32"), self._axis(axis)
         _expect_positions(at)
-        if _are_apart(_drop_axis(at.shape, k), _drop_axis(self.shape, k)):
+        if _shapes_differ(_drop_axis(at.shape, k), _drop_axis(self.shape, k)):
             raise ShapeError(
                 f"positions {at.type} do not fit {self.type} along axis {k}.",
                 hint="give positions of the tensor's shape, with any size along the axis; "
@@ -239,7 +239,7 @@ class AxisOps(Arithmetic):
         values = self._operand(values)
         shape = (*self.shape[:k], *at.shape, *self.shape[k + 1 :])
         ones = (1,) * max(0, len(shape) - values.rank)
-        if _are_apart((*ones, *values.shape), shape, repeated=True):
+        if _shapes_differ((*ones, *values.shape), shape, repeated=True):
             raise ShapeError(
                 f"values {values.type} cannot be added to {self.type} at positions {at.type}.",
                 hint=f"give values of shape ({', '.join(map(str, shape))}), or of one that broadcasts to it.",
@@ -277,7 +277,7 @@ class AxisOps(Arithmetic):
         new = self._operand(value)
         shape = (*self.shape[:k], *at.shape, *self.shape[k + 1 :])
         ones = (1,) * max(0, len(shape) - new.rank)
-        if _are_apart((*ones, *new.shape), shape, repeated=True):
+        if _shapes_differ((*ones, *new.shape), shape, repeated=True):
             raise ShapeError(
                 f"{new.type} does not replace positions {at.type} of {self.type}.",
                 hint=f"give a value of shape ({', '.join(map(str, shape))}), or of one that broadcasts to it.",
@@ -448,7 +448,7 @@ class AxisOps(Arithmetic):
         x = self.floating()
         factor = x._operand(factor)
         ones = (1,) * max(0, x.rank - factor.rank)
-        if _are_apart((*ones, *factor.shape), x.shape, repeated=True):
+        if _shapes_differ((*ones, *factor.shape), x.shape, repeated=True):
             raise ShapeError(
                 f"factors {factor.type} do not broadcast to {x.type}.",
                 hint="give a number, or a factor for each element.",
@@ -622,7 +622,7 @@ def _drop_axis(shape: Shape, k: int) -> Shape:
     return (*shape[:k], *shape[k + 1 :])
 
 
-def _are_apart(shape: Shape, other: Shape, *, repeated: bool = False) -> bool:
+def _shapes_differ(shape: Shape, other: Shape, *, repeated: bool = False) -> bool:
     """Test whether two shapes have different integer sizes; sizes of 1 broadcast if `repeated`."""
     if len(shape) != len(other):
         return True

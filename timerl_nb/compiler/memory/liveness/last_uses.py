@@ -33,7 +33,7 @@ class Lifetime:
         producer: the statement that computes the values.
         made: the producer's points -> the values.
         frees: the values -> the last statement points before their free.
-        kept: the returned values, or None.
+        returned: the returned values, or None.
         uses: the values -> all statement points that write or read them.
         taken: the values -> the statement points that reuse their memory. Such values need no free.
     """
@@ -44,7 +44,7 @@ class Lifetime:
     producer: str
     made: Relation
     frees: tuple[Edge, ...]
-    kept: Set | None
+    returned: Set | None
     uses: tuple[Edge, ...] = ()
     taken: tuple[Edge, ...] = ()
 
@@ -79,12 +79,12 @@ def find_lifetimes(
     for op in constraints.statements.ops.values():
         for out, output in enumerate(op.outputs):
             uses = readers.get((op.id, out), {})
-            kept = constraints.returned_points.get((op.id, out))
+            returned = constraints.returned_points.get((op.id, out))
             key = (
                 op.id,
                 output.domain,
                 blocks.get((op.id, out)),
-                kept and kept.identity_key,
+                returned and returned.identity_key,
                 frozenset(uses),
             )
             alike.setdefault(key, []).append((op.id, out))
@@ -93,18 +93,21 @@ def find_lifetimes(
     for k, tensors in enumerate(alike.values()):
         op = pdg[tensors[0][0]]
         made = constraints.contributions(op, tensors[0][1])
-        kept = constraints.returned_points.get(tensors[0])
+        returned = constraints.returned_points.get(tensors[0])
         if tensors[0] in whole:
             made = made.then(whole[tensors[0]])
-            kept = kept and _image(whole[tensors[0]], kept)
+            returned = returned and _image(whole[tensors[0]], returned)
         name, producer = f"V{k}", statement_name(op)
         # The producer counts as a reader too: a value without readers is freed after it.
         pairs = [Edge(name, producer, made.inverse())]
         pairs += [Edge(name, e.sink, e.pairs) for e in readers.get(tensors[0], {}).values()]
-        life = Lifetime(name, tuple(tensors), made.right, producer, made, (), kept, tuple(pairs))
+        life = Lifetime(
+            name, tuple(tensors), made.right, producer, made, (), returned, tuple(pairs)
+        )
         drafts.append(life)
         uses_of += [
-            e if kept is None else Edge(name, e.sink, _exclude_kept(e.pairs, kept)) for e in pairs
+            e if returned is None else Edge(name, e.sink, _exclude_returned(e.pairs, returned))
+            for e in pairs
         ]
     frees: dict[str, list[Edge]] = {}
     try:
@@ -155,8 +158,8 @@ def _image(relation: Relation, points: Set) -> Set:
     return relation.inverse().restrict_range(points).inverse().range()
 
 
-def _exclude_kept(pairs: Relation, kept: Set) -> Relation:
-    inside = pairs.inverse().restrict_range(kept).inverse()
+def _exclude_returned(pairs: Relation, returned: Set) -> Relation:
+    inside = pairs.inverse().restrict_range(returned).inverse()
     return pairs - inside
 
 

@@ -59,7 +59,7 @@ class LivePoints:
     ) -> None:
         self._constraints, self._bounds = constraints, dict(bounds)
         self._pdg, self._times = constraints.pdg, schedule.times()
-        self._kept = points_of(filter(counts, constraints.returned_uses))
+        self._returned = points_of(filter(counts, constraints.returned_uses))
         self._readers: dict[Tensor, dict[tuple[str, str], Relation]] = {}
         for use in filter(counts, constraints.uses):
             reader = statement_name(self._pdg[use.reader])
@@ -69,7 +69,9 @@ class LivePoints:
 
     def at_end(self) -> dict[Tensor, Array]:
         """Return the values returned by the run."""
-        return {tensor: all_points(points, self._bounds) for tensor, points in self._kept.items()}
+        return {
+            tensor: all_points(points, self._bounds) for tensor, points in self._returned.items()
+        }
 
     def live_at(self, time: Time) -> dict[Tensor, Array]:
         """Return the live points of each tensor at the end of an iteration, one per row.
@@ -92,9 +94,9 @@ class LivePoints:
         alike: dict[object, list[Tensor]] = {}
         for op in self._constraints.statements.ops.values():
             for out, output in enumerate(op.outputs):
-                kept = self._kept.get((op.id, out))
+                returned = self._returned.get((op.id, out))
                 readers = frozenset(self._readers.get((op.id, out), ()))
-                key = op.id, output.domain, kept and kept.identity_key, readers
+                key = op.id, output.domain, returned and returned.identity_key, readers
                 alike.setdefault(key, []).append((op.id, out))
         before = {name: self._done_condition(name, around) for name in self._times}
         found: list[tuple[Sequence[Tensor], Listing]] = []
@@ -112,10 +114,12 @@ class LivePoints:
             for (reader, _), values in self._readers.get(tensor, {}).items()
             if before[reader] is not TRUE
         ]
-        kept = self._kept.get(tensor)
-        if kept is not None:
+        returned = self._returned.get(tensor)
+        if returned is not None:
             needed.append(
-                Relation.from_condition(dims, (_TURN,), kept.domain, TRUE).restrict_range(kept)
+                Relation.from_condition(dims, (_TURN,), returned.domain, TRUE).restrict_range(
+                    returned
+                )
             )
         wanted, name = union(needed), statement_name(op)
         if wanted is None or before[name] is FALSE:

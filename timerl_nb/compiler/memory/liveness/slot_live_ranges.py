@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives, series
-from timerl_nb.compiler.memory.memory_timeline import Away
+from timerl_nb.compiler.memory.liveness.value_lifetimes import ValueLiveRanges, series
+from timerl_nb.compiler.memory.memory_timeline import Absence
 
 _FIRST = 1 << 11
 _NEVER = np.iinfo(np.int64).max
@@ -36,7 +36,7 @@ class LiveRanges:
     last: Array
 
     @classmethod
-    def from_lives(cls, lives: Lives) -> LiveRanges:
+    def from_values(cls, lives: ValueLiveRanges) -> LiveRanges:
         """Return the ranges of values if their last reader may overwrite the slots."""
         return cls(lives.points, lives.born, lives.last)
 
@@ -83,7 +83,7 @@ class Written:
         return cls(columns[:, np.argsort(born, kind="stable")].T, np.cumsum(at) - at)
 
 
-def while_there(ranges: LiveRanges, codes: Array, away: Sequence[Away], end: int) -> LiveRanges:
+def while_there(ranges: LiveRanges, codes: Array, away: Sequence[Absence], end: int) -> LiveRanges:
     """Return the live ranges of swapped values, one per stay on the device.
 
     Values leave after a statement and return before one, so times are counted in halves.

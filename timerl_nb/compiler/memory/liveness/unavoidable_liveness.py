@@ -30,7 +30,7 @@ from timerl_nb.compiler.symbolic.index_expressions import TRUE, Index, Lin, Slic
 
 _NO_VALUES: Final = NO_KERNELS - {"merge"}
 _MOST: Final = 100_000  # limit on the points of a merge to examine
-# A reader, the source, the number of its output, and the kind of read (`_Graph.ways`).
+# A reader, the source, the number of its output, and the kind of read (`_Graph.kinds_of_reads`).
 _Edge = tuple[int, int, int, int]
 
 
@@ -71,7 +71,7 @@ class _Graph:
         self.pdg, self.bounds, self.sizes = pdg, bounds, sizes_of(pdg, bounds)
         self.inlined = inlineable(pdg)
         self.bit = {op.id: 1 << place for place, op in enumerate(pdg)}
-        self.ways: dict[tuple[Index, Domain, Domain], int] = {}
+        self.kinds_of_reads: dict[tuple[Index, Domain, Domain], int] = {}
         self.readers: dict[int, list[_Edge]] = {op.id: [] for op in pdg}
         self.edges: list[_Edge] = []  # those of operands first
         self.pivots: dict[Domain, list[Op]] = defaultdict(list)
@@ -85,8 +85,8 @@ class _Graph:
             for read in op.inputs:
                 if read.cond is TRUE and pdg[read.source].where is TRUE:
                     key = read.index, pdg.output(read).domain, op.domain
-                    way = self.ways.setdefault(key, len(self.ways))
-                    self.edges.append((op_id, read.source, read.out, way))
+                    kind = self.kinds_of_reads.setdefault(key, len(self.kinds_of_reads))
+                    self.edges.append((op_id, read.source, read.out, kind))
                     self.readers[read.source].append(self.edges[-1])
 
     def count(self, dims: Iterator[str]) -> int:
@@ -111,18 +111,18 @@ class _Over:
         # per operation: the operations needed completely, and those over the domain needed by each
         # of its points
         self.before, self.needs = (dict.fromkeys(graph.bit, 0) for _ in range(2))
-        whole = [_is_complete(dims, *key, frozenset(domain)) for key in graph.ways]
-        some = [_is_certain(dims, *key, self.at) for key in graph.ways]
-        for reader, source, _, way in graph.edges:
-            if whole[way]:
+        whole = [_is_complete(dims, *key, frozenset(domain)) for key in graph.kinds_of_reads]
+        some = [_is_certain(dims, *key, self.at) for key in graph.kinds_of_reads]
+        for reader, source, _, kind in graph.edges:
+            if whole[kind]:
                 self.before[reader] |= self.before[source] | graph.bit[source]
-            if some[way]:
+            if some[kind]:
                 self.needs[reader] |= self.needs[source] | self.own[source]
         # whether all points of a reader with equal coordinates in `at` together read all such
         # points of a source
         self.is_complete = whole
         if first:
-            self.is_complete = [_is_complete(dims, *key, self.at) for key in graph.ways]
+            self.is_complete = [_is_complete(dims, *key, self.at) for key in graph.kinds_of_reads]
         needed = 0
         for pivot in graph.pivots[domain]:
             needed |= self.before[pivot.id] | self.own[pivot.id]

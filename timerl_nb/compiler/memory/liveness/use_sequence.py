@@ -146,11 +146,11 @@ class Uses:
 
     def _behind_the_last(self) -> list[Pause]:
         life, clock = self._life, self._calendar.clock
-        if life.kept is None:
+        if life.returned is None:
             return []
         last = np.ones(len(self._codes), np.bool_)
         last[:-1] = self._codes[1:] != self._codes[:-1]
-        last &= np.isin(self._codes, clock.codes(life.domain, clock.grid(life.kept)))
+        last &= np.isin(self._codes, clock.codes(life.domain, clock.grid(life.returned)))
         found: list[Pause] = []
         for which in map(int, np.unique(self._who[last])):
             (at,) = np.nonzero(last & (self._who == which))

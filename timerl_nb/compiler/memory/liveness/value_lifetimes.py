@@ -23,7 +23,7 @@ _SPREAD = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Lives:
+class ValueLiveRanges:
     """Live ranges of values.
 
     Attributes:
@@ -52,18 +52,20 @@ class Lives:
         return int((np.arange(1, len(born) + 1) - np.searchsorted(dies, born)).max())
 
 
-def lives_of(clock: Clock, life: Lifetime) -> Lives:
+def value_live_ranges(clock: Clock, life: Lifetime) -> ValueLiveRanges:
     """Return the live ranges of a lifetime, cached for plans with equal lifetimes."""
     # A donated value is no longer counted when the outputs are.
     ends = (*((e, 0) for e in life.frees), *((e, 1) for e in life.taken))
     key = life.producer, life.domain, tuple((e.sink, early, *e.pairs.pieces) for e, early in ends)
     known = clock.found.get(key)
     if known is None:
-        known = clock.found[key] = _compute_lives(clock, life, ends)
+        known = clock.found[key] = _compute_live_ranges(clock, life, ends)
     return known
 
 
-def _compute_lives(clock: Clock, life: Lifetime, ends: Sequence[tuple[Edge, int]]) -> Lives:
+def _compute_live_ranges(
+    clock: Clock, life: Lifetime, ends: Sequence[tuple[Edge, int]]
+) -> ValueLiveRanges:
     points, born = _births(clock, life)
     count, end = len(points), len(clock)
     dies, last = np.full(count, end, np.int64), np.full(count, end, np.int64)
@@ -78,7 +80,7 @@ def _compute_lives(clock: Clock, life: Lifetime, ends: Sequence[tuple[Edge, int]
                 at = [np.broadcast_to(one, count)[here] for one in at]
             last[here] = clock.rank_at(edge.sink, at, int(here.sum()))
             dies[here] = last[here] - early
-    return Lives(points, born, dies, last)
+    return ValueLiveRanges(points, born, dies, last)
 
 
 def _births(clock: Clock, life: Lifetime) -> tuple[Array, Array]:

@@ -17,7 +17,7 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import Edit
 from timerl_nb.compiler.ir.operations import DataflowAttrs, Op, Read, Tensor, is_own, read_symbols
 from timerl_nb.compiler.isl.sets_and_relations import Point
-from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
+from timerl_nb.compiler.memory.liveness.value_lifetimes import ValueLiveRanges
 from timerl_nb.compiler.memory.memory_timeline import Span
 from timerl_nb.compiler.memory.placement.ring_sizes import Axis
 from timerl_nb.compiler.memory.placement.slice_reads import PointRange, split
@@ -199,7 +199,7 @@ def too_large(block: RowBlock, span: Span, gathered: int) -> str | None:
     born, dies = np.full(count, span.birth_times.max()), np.full(count, -1)
     np.minimum.at(born, which, span.birth_times)
     np.maximum.at(dies, which, span.dies)
-    blocks = Lives(np.zeros((count, 0)), born, dies, dies).most_at_once
+    blocks = ValueLiveRanges(np.zeros((count, 0)), born, dies, dies).most_at_once
     if blocks * block.size <= span.lives.most_at_once + gathered:
         return None
     return "a block would hold more values than are live simultaneously"

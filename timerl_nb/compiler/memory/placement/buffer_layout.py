@@ -38,7 +38,12 @@ from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.buffer import Buffer
 from timerl_nb.compiler.memory.placement.data_buffers import held_by, whole
 from timerl_nb.compiler.memory.placement.donation_records import Slot
-from timerl_nb.compiler.memory.placement.ring_sizes import Axis, apart, fit, widen_axes
+from timerl_nb.compiler.memory.placement.ring_sizes import (
+    Axis,
+    fit,
+    have_disjoint_slots,
+    widen_axes,
+)
 from timerl_nb.compiler.memory.placement.storage_kinds import Store
 from timerl_nb.compiler.scheduling.statements import statement_name
 from timerl_nb.compiler.symbolic.array_evaluation import values
@@ -203,7 +208,7 @@ class Layout:
             return None
         new = [self._initial_live_ranges(join, tensor, at) for tensor, at in join.starts]
         wider, together = widen_axes(axes, new), [*ranges, *new]
-        return (wider, together) if apart(wider, together) else None
+        return (wider, together) if have_disjoint_slots(wider, together) else None
 
     def _build(
         self,
@@ -429,7 +434,7 @@ class Layout:
     def _axes(self, tensor: Tensor) -> tuple[Axis, ...]:
         """Return the axes of the tensor's store, or smaller ones if its values are swapped."""
         store, own = self.plan.stores[tensor], self._ranges[tensor]
-        if store.traits.is_cyclic and apart((), [own]):
+        if store.traits.is_cyclic and have_disjoint_slots((), [own]):
             return ()  # each value replaces the previous one at its last read or later
         if not self._moves(tensor):
             return store.axes

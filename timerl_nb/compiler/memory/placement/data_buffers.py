@@ -29,7 +29,7 @@ def whole(plan: MemoryPlan, tensor: Tensor, buffer: Buffer) -> Array | None:
     firsts: list[int] = []
     for k, (axis, d) in enumerate(zip(buffer.axes, domain, strict=True)):
         goes_round = axis.ring and axis.first + axis.size < dims[d].count(plan.bounds)
-        if axis.coordinate != k or axis.kept or goes_round or (axis.ring and axis.first):
+        if axis.coordinate != k or axis.prologue or goes_round or (axis.ring and axis.first):
             return None
         firsts.append(axis.first)
     for start in attrs.starts or [None] * len(attrs.axes):

@@ -44,7 +44,7 @@ class _Search:
         self.plan, self.pdg = plan, plan.pdg
         self.lifetimes = {t: life for life in plan.lifetimes.values() for t in life.tensors}
         self.pairs: dict[Slot, list[tuple[Tensor, Relation]]] = {}
-        self._known: dict[tuple[int, Read], Relation] = {}
+        self._relations: dict[tuple[int, Read], Relation] = {}
 
     def run(self) -> Iterator[Donation]:
         for statement in self.plan.statements:
@@ -128,12 +128,12 @@ class _Search:
 
     def _reads(self, op: Op, leaf: Read) -> Relation:
         """Return the operation's points -> the values they read, under the plan's bounds."""
-        if (op.id, leaf) not in self._known:
+        if (op.id, leaf) not in self._relations:
             sink = self.pdg.points(op) & Set.from_condition(self.pdg.dims, op.domain, leaf.cond)
             source = self.pdg.defined(leaf)
             pairs = Relation.reads(sink, leaf.index, source).restrict_range(source)
-            self._known[op.id, leaf] = pairs.with_bounds(*self.plan.isl_bounds)
-        return self._known[op.id, leaf]
+            self._relations[op.id, leaf] = pairs.with_bounds(*self.plan.isl_bounds)
+        return self._relations[op.id, leaf]
 
     def _last_reads(self, op: Op, leaf: Read, pairs: Relation) -> Relation:
         """Return the pairs in which a value is read for the last time."""
@@ -203,7 +203,7 @@ def donate(plan: MemoryPlan) -> MemoryPlan:
         plan.placed,
         smallest=plan.smallest,
         donations=found,
-        apart=plan,
+        undonated=plan,
         fold=plan.fold,
     )
 

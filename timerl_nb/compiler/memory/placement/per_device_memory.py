@@ -35,13 +35,13 @@ class Share:
     Attributes:
         dim: the divided dimension: the outermost one vectorised in all operations.
         count: the number of devices.
-        held: the buffers.
+        live_buffers: the buffers.
         temporaries: estimated bytes of the temporaries in the kernel with the most.
     """
 
     dim: Dim
     count: int
-    held: tuple[Buffer, ...]
+    live_buffers: tuple[Buffer, ...]
     temporaries: int
 
     @staticmethod
@@ -67,8 +67,8 @@ class Share:
             OptionError: no dimension can be divided.
             BoundsError: the number of points is not a multiple of the number of devices.
         """
-        held = tuple(buffers)
-        dim = _dimension(pdg, held, count)
+        live_buffers = tuple(buffers)
+        dim = _dimension(pdg, live_buffers, count)
         size = bounds[dim.bound]
         if size % count:
             fits = sorted({max(count, size - size % count), size - size % count + count})
@@ -78,7 +78,7 @@ class Share:
                 hint=f"let {dim.bound} be {' or '.join(map(str, fits))}, or change devices.",
             )
         sizes = _Parts(pdg, bounds, dim, count)
-        return Share(dim, count, held, max((within(sizes, op) for op in ops), default=0))
+        return Share(dim, count, live_buffers, max((within(sizes, op) for op in ops), default=0))
 
     def axis(self, buffer: Buffer) -> int | None:
         """Return the divided axis of a buffer; None if every device has the whole buffer."""
@@ -92,14 +92,16 @@ class Share:
     @property
     def buffers(self) -> int:
         """One device's bytes of all buffers."""
-        return sum(map(self.nbytes, self.held))
+        return sum(map(self.nbytes, self.live_buffers))
 
     def __str__(self) -> str:
         return f"each of {self.count} devices, divided along {self.dim.name}"
 
     def lines(self) -> Iterator[str]:
         """Yield a line per large buffer with one device's bytes."""
-        for buffer in sorted(self.held, key=lambda one: (-self.nbytes(one), one.name))[:_SHOWN]:
+        for buffer in sorted(self.live_buffers, key=lambda one: (-self.nbytes(one), one.name))[
+            :_SHOWN
+        ]:
             yield f"{' and '.join(buffer.tensors)}: {self.nbytes(buffer):,} bytes, {self._describe_part(buffer)}"
 
     def _describe_part(self, buffer: Buffer) -> str:

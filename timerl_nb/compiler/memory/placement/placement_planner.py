@@ -90,13 +90,13 @@ class Plans:
         most: int | None = None,
         known: KnownLifetimes | None = None,
     ) -> None:
-        self._known = KnownLifetimes(1) if known is None else known
+        self._lifetime_cache = KnownLifetimes(1) if known is None else known
         self._constraints, self._schedule, self._bounds = constraints, schedule, bounds
         self._smallest, self._donation, self._most = smallest, donation, most
         self._lowered = lowered
         self._exact = EXACT if exact is None else exact
         self._plain: dict[tuple[bool, frozenset[tuple[str, int]]], MemoryPlan] = {}
-        self._made: dict[bool, MemoryPlan] = {}
+        self._plans: dict[bool, MemoryPlan] = {}
 
     def __iter__(self) -> Iterator[MemoryPlan]:
         first = self._plan(self._smallest and self._donation)
@@ -134,7 +134,7 @@ class Plans:
         return self._base_plan(self._bounds)
 
     def _plan(self, blocks: bool) -> MemoryPlan:
-        if blocks not in self._made:
+        if blocks not in self._plans:
             made = self._extrapolate_plan(blocks) or self._all_of_it(blocks)
             if self._fold is not None and not isinstance(made, FoldedPlan):
                 made = made.looked_at_whole(self._no_period_reason.why)
@@ -142,8 +142,8 @@ class Plans:
                 layout = layout_of(made)
                 nbytes = layout.nbytes + made.bytes_in_transfer
                 made = made.in_buffers(nbytes, is_lowered=True, layout=layout)
-            self._made[blocks] = made
-        return self._made[blocks]
+            self._plans[blocks] = made
+        return self._plans[blocks]
 
     def _all_of_it(self, blocks: bool) -> MemoryPlan:
         dim = self._constraints.pdg.dims.endless
@@ -177,7 +177,7 @@ class Plans:
         plan = _in_blocks(plain) if blocks else plain
         plan = donate(plan) if self._donation else plan
         if fold is not None and plan is not plain:
-            plain.forget_lives()
+            plain.forget_live_ranges()
         return plan
 
     def _base_plan(self, bounds: Point, fold: Fold | None = None) -> MemoryPlan:
@@ -197,7 +197,7 @@ class Plans:
     @cached_property
     def _lifetimes(self) -> tuple[Lifetime, ...]:
         of = self._constraints, self._schedule
-        return self._known.get(of, lambda: find_lifetimes(*of))
+        return self._lifetime_cache.get(of, lambda: find_lifetimes(*of))
 
     @cached_property
     def _fold(self) -> Fold | Unfolded | None:

@@ -1,6 +1,6 @@
 """Ring sizes such that no two simultaneously live values share a slot.
 
-`ring` tries sizes in ascending order. `apart` proves or rejects a size: it sorts all values by slot
+`ring` tries sizes in ascending order. `have_disjoint_slots` proves or rejects a size: it sorts all values by slot
 and birth, and compares neighbours. A live range is half-open. So the next value in a slot is born,
 at the earliest, at the time of the previous one's release. A size is the smallest one unless there
 are many values (`_WORK`). Both stores and buffers use these sizes.
@@ -33,7 +33,7 @@ class Axis:
         size: the number of slots.
         first: the coordinate of the first slot.
         ring: whether coordinates beyond the last slot start again at the first one.
-        kept: the number of leading slots of a ring that hold one coordinate each; only the others
+        prologue: the number of leading slots of a ring that hold one coordinate each; only the others
             are reused.
     """
 
@@ -41,20 +41,20 @@ class Axis:
     size: int
     first: int = 0
     ring: bool = True
-    kept: int = 0
+    prologue: int = 0
 
     @property
     def turns(self) -> int:
         """Number of slots that are reused."""
-        return self.size - self.kept
+        return self.size - self.prologue
 
     def place(self, coordinate: Any) -> Any:
         """Return the slot of a coordinate, or of an array of coordinates."""
         at = coordinate - self.first
         if not self.ring:
             return at
-        if self.kept:
-            beyond = at - self.kept
+        if self.prologue:
+            beyond = at - self.prologue
             return at - (beyond >= 0) * (beyond // self.turns * self.turns)
         return 0 if self.size == 1 else at % self.size
 
@@ -63,7 +63,7 @@ class Axis:
         at = coordinate - self.first
         if not self.ring:
             return (at >= 0) & (at < self.size)
-        return at >= 0 if self.kept else True
+        return at >= 0 if self.prologue else True
 
 
 def fit(
@@ -96,9 +96,9 @@ def _partly(ranges: LiveRanges, others: Sequence[Axis], box: Axis, since: int) -
     if not there.any():
         return None
     few = LiveRanges(ranges.coordinates[there], ranges.born[there], ranges.last[there])
-    turns, kept = ring(few, others, box.coordinate), since - box.first
-    found = turns and Axis(box.coordinate, kept + turns.size, box.first, kept=kept)
-    return found if found and apart([*others, found], [ranges]) else None
+    turns, prologue = ring(few, others, box.coordinate), since - box.first
+    found = turns and Axis(box.coordinate, prologue + turns.size, box.first, prologue=prologue)
+    return found if found and have_disjoint_slots([*others, found], [ranges]) else None
 
 
 def ring(
@@ -125,7 +125,7 @@ def ring(
 
     def is_large_enough(size: int) -> bool:
         axes = [*others, Axis(along, size)]
-        return apart(axes, [ranges.earliest]) and apart(axes, [ranges])
+        return have_disjoint_slots(axes, [ranges.earliest]) and have_disjoint_slots(axes, [ranges])
 
     sizes = range(least, min(longest, least + tries - 1) + 1)
     found = next(filter(is_large_enough, sizes), None)
@@ -185,7 +185,7 @@ def widen_axes(axes: tuple[Axis, ...], new: Sequence[LiveRanges]) -> tuple[Axis,
     return tuple(found)
 
 
-def apart(axes: Sequence[Axis], all_ranges: Sequence[LiveRanges]) -> bool:
+def have_disjoint_slots(axes: Sequence[Axis], all_ranges: Sequence[LiveRanges]) -> bool:
     """Return whether no two simultaneously live values share a slot; equal births always collide."""
     place = np.concatenate([_places(axes, ranges) for ranges in all_ranges])
     born = np.concatenate([ranges.born for ranges in all_ranges])

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
 from timerl_nb.compiler.memory.liveness.slot_live_ranges import LiveRanges
-from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
-from timerl_nb.compiler.memory.placement.ring_sizes import Axis, apart, fit, ring
+from timerl_nb.compiler.memory.liveness.value_lifetimes import ValueLiveRanges
+from timerl_nb.compiler.memory.placement.ring_sizes import Axis, fit, have_disjoint_slots, ring
 from timerl_nb.compiler.symbolic.dimensions import Domain
 
 StoreKind = Literal["slot", "ring", "block", "point"]
@@ -172,7 +172,7 @@ class StorageChoice:
     axes: tuple[Axis, ...] = ()
 
 
-def choose(lives: Lives, domain: Domain, *, smallest: bool) -> StorageChoice:
+def choose(lives: ValueLiveRanges, domain: Domain, *, smallest: bool) -> StorageChoice:
     """Return a slot, a short ring or a point map for values with the given live ranges.
 
     Args:
@@ -184,17 +184,17 @@ def choose(lives: Lives, domain: Domain, *, smallest: bool) -> StorageChoice:
     if smallest:
         # a kernel's operands and results exist at the same time
         ranges = LiveRanges(lives.points, lives.born, lives.dies + 1)
-        if apart((), [ranges]):
+        if have_disjoint_slots((), [ranges]):
             return StorageChoice("slot", "one live value at a time")
         found = _shortest(ranges, domain)
         if found is not None:
             what = f"{domain[found.coordinate]} % {found.size}"
             return StorageChoice("ring", f"live values differ in {what}", (found,))
         why = "no ring shorter than the dimension was found"
-    return StorageChoice("point", why, fit(LiveRanges.from_lives(lives), range(len(domain))))
+    return StorageChoice("point", why, fit(LiveRanges.from_values(lives), range(len(domain))))
 
 
-def rows(lives: Lives, domain: Domain, row: Axis) -> StorageChoice:
+def rows(lives: ValueLiveRanges, domain: Domain, row: Axis) -> StorageChoice:
     """Return a store of blocks.
 
     Args:
@@ -203,7 +203,7 @@ def rows(lives: Lives, domain: Domain, row: Axis) -> StorageChoice:
         row: the axis of the rows.
     """
     axes = (
-        fit(LiveRanges.from_lives(lives), range(len(domain) - 1)) if lives.most_at_once > 1 else ()
+        fit(LiveRanges.from_values(lives), range(len(domain) - 1)) if lives.most_at_once > 1 else ()
     )
     moved = [replace(a, coordinate=a.coordinate + (a.coordinate >= row.coordinate)) for a in axes]
     return StorageChoice(

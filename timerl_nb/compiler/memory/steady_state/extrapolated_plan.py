@@ -16,7 +16,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.ir.operations import Tensor
-from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
+from timerl_nb.compiler.memory.liveness.value_lifetimes import ValueLiveRanges
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.memory_timeline import Timeline
 from timerl_nb.compiler.memory.placement.block_storage import Placed, RowBlock
@@ -115,7 +115,7 @@ class FoldedPlan(MemoryPlan):
         most = self._long.number(small.most, large.most)
         if large.traits.is_cyclic and small.axes != large.axes:  # the number of values in it grows
             how = self._box(large, most) or choose(
-                self._all_lives(tensor), large.domain, smallest=self.smallest
+                self._all_live_ranges(tensor), large.domain, smallest=self.smallest
             )
             return replace(large, kind=how.kind, most=most, why=how.why, axes=how.axes)
         return replace(
@@ -170,21 +170,23 @@ class FoldedPlan(MemoryPlan):
         size, first = number(small.size, large.size), number(small.first, large.first)
         return replace(large, size=size, first=first)
 
-    def _all_lives(self, tensor: Tensor) -> Lives:
+    def _all_live_ranges(self, tensor: Tensor) -> ValueLiveRanges:
         """Return the live ranges of all values of a tensor, in order of birth."""
         small, large = (plan.spans[tensor].lives for plan in (self.small, self.large))
         runs = self.points.birth_runs(small)
         check(len(large.born) == len(small.born) + int(runs.cumulative_lengths[-1]))
-        return self.points.lives_between(small, large, 0, len(self._extrapolated_timeline))
+        return self.points.live_ranges_between(small, large, 0, len(self._extrapolated_timeline))
 
-    def lives_between(self, lifetime: str, first: int, last: int, few: int) -> Lives:
+    def live_ranges_between(
+        self, lifetime: str, first: int, last: int, few: int
+    ) -> ValueLiveRanges:
         """Return the live values of a lifetime between two times.
 
-        See `FoldedPoints.lives_between`.
+        See `FoldedPoints.live_ranges_between`.
         """
         k = list(self.lifetimes).index(lifetime)
         small, large = (p.point_by_point.spans[k].lives for p in (self.small, self.large))
-        return self.points.lives_between(small, large, first, last, few=few)
+        return self.points.live_ranges_between(small, large, first, last, few=few)
 
     @cached_property
     def points(self) -> FoldedPoints:

@@ -9,7 +9,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.isl.sets_and_relations import Point
-from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
+from timerl_nb.compiler.memory.liveness.value_lifetimes import ValueLiveRanges
 from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import Runs, each
 from timerl_nb.compiler.memory.steady_state.period_detection import Fold, turns_along
 from timerl_nb.compiler.scheduling.enumerated_schedule_points import Clock
@@ -77,7 +77,7 @@ class FoldedPoints:
             who[ranks] = k
         return who[self.runs.locate(times)[0]]
 
-    def birth_runs(self, small: Lives) -> Runs:
+    def birth_runs(self, small: ValueLiveRanges) -> Runs:
         """Return the repeated positions in the order of birth of a lifetime's values.
 
         Args:
@@ -88,9 +88,15 @@ class FoldedPoints:
         some = behind > first
         return Runs(first[some], (behind - first)[some], self.runs.repeats)
 
-    def lives_between(
-        self, small: Lives, large: Lives, first: int, last: int, *, few: int | None = None
-    ) -> Lives:
+    def live_ranges_between(
+        self,
+        small: ValueLiveRanges,
+        large: ValueLiveRanges,
+        first: int,
+        last: int,
+        *,
+        few: int | None = None,
+    ) -> ValueLiveRanges:
         """Return the values of the long run that are live between two times, in order of birth.
 
         Args:
@@ -129,4 +135,4 @@ class FoldedPoints:
             behind = gone.reshape(-1, *[1] * (start.ndim - 1))
             return (start[which] + behind * step[which])[sort]
 
-        return Lives(*map(number, ("points", "born", "dies", "last")))
+        return ValueLiveRanges(*map(number, ("points", "born", "dies", "last")))

@@ -265,8 +265,8 @@ class _DimensionUses:
                     self.cond(where)
                     for e in to:
                         self.coordinate(e)
-            if life.kept is not None:
-                self.cond(life.kept.condition())
+            if life.returned is not None:
+                self.cond(life.returned.condition())
 
     def moduli(self, pdg: Pdg) -> Iterator[tuple[int, Origin]]:
         """Yield the modulus and the line of each operation with this dimension modulo a number."""

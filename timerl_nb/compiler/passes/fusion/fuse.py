@@ -62,7 +62,7 @@ def _materialise(pdg: Pdg, grouping: FusionGroups) -> Rewritten:
         for member in members:
             edit.record_replacement(member, [op.id])
     edit.orders = tuple(o for o in pdg.orders if not _holds_inside(pdg, grouping, o))
-    _tell_apart(edit, pdg, [op for op in edit.ops.values() if op.id in new.values()])
+    _rename_equal_labels(edit, pdg, [op for op in edit.ops.values() if op.id in new.values()])
     for rule, parts in grouping.joins:
         edit.steps.append(RewriteStep(rule, parts, (new[grouping.home[parts[0]]],)))
     return _redirect_reads(pdg, edit, made, grouping)
@@ -215,7 +215,7 @@ def _home_region(pdg: Pdg, members: Iterable[int], share: float) -> tuple[str, .
     return max((r for r, count in inside.items() if count >= share * len(regions)), key=len)
 
 
-def _tell_apart(edit: Edit, pdg: Pdg, regions: list[Op]) -> None:
+def _rename_equal_labels(edit: Edit, pdg: Pdg, regions: list[Op]) -> None:
     """Rename regions with equal labels by the origin of most of their results, if that name is free."""
     taken = Counter(op.label for op in regions)
     for op in regions:

@@ -128,7 +128,7 @@ class FusionGroups:
         ]
         self._table: dict[tuple[int, Domain, Index, Cond, bool, tuple[Read, ...]], Need] = {}
         self.reads = {k: self._collect_needs(pdg[k]) for k in self.nodes}
-        self.kept = self._kept_by_sinks()
+        self.read_by_sinks = self._find_sources_of_sinks()
         self.home = {k: k for k in self.nodes}
         self.groups = {
             k: Group(pdg[k].domain, pdg[k].where, {k}, set(self.reads[k])) for k in self.nodes
@@ -201,11 +201,13 @@ class FusionGroups:
         direct = direct and access.is_direct
         return self.make_need(source.id, source.domain, all_of, read.cond, direct, access.across)
 
-    def _kept_by_sinks(self) -> set[int]:
-        kept: set[int] = set()
+    def _find_sources_of_sinks(self) -> set[int]:
+        read_by_sinks: set[int] = set()
         for op in self.pdg.sinks:
-            kept |= {need.source for read in op.inputs for need in self._needs_of_read(read)}
-        return kept
+            read_by_sinks |= {
+                need.source for read in op.inputs for need in self._needs_of_read(read)
+            }
+        return read_by_sinks
 
     # --- joins -----------------------------------------------------------------------------------
 
@@ -385,7 +387,7 @@ class FusionGroups:
                 readers[n.source].add((k, n.is_own))
         for key in reversed(self._own_order()):
             members = self.groups[key].members
-            if self.kept & members:
+            if self.read_by_sinks & members:
                 continue
             found = {(self.home[k], own) for m in members for k, own in readers[m]} - {(key, True)}
             if len(found) == 1:

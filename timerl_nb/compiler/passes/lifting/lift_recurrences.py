@@ -9,8 +9,9 @@ Inside the loop of acting, memory would grow with the dimension, so the recurren
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -129,7 +130,9 @@ def _extremum(edit: Edit, found: Recurrence) -> tuple[str, Op]:
     if not _starts_once(edit, found):
         raise Refused(f"its {found.extremum} restarts at some points")
     attrs = SlidingAttrs(0, 1.0, None, found.reverse)
-    made = edit.add(f"sliding_{found.extremum}", [_rests(edit, found)], attrs, like=found.head)
+    made = _add_labelled(
+        edit, f"sliding_{found.extremum}", [_rests(edit, found)], attrs, found.head
+    )
     return f"running {found.extremum}", made
 
 
@@ -145,7 +148,7 @@ def _linear(edit: Edit, found: Recurrence) -> tuple[str, Op]:
     if same is not None and not isinstance(same, Read) and abs(same) <= 1 and once:
         if same == 1 or is_float(head.dtype):
             attrs = SlidingAttrs(0, same, None, found.reverse)
-            made = edit.add("sliding_sum", [rests], attrs, like=head)
+            made = _add_labelled(edit, "sliding_sum", [rests], attrs, head)
             return "running sum" if same == 1 else "discounted sum", made
     ordered = is_float(head.dtype) and not all(_is_bounded(edit, x, set()) for x in factors)
     values = [
@@ -153,9 +156,15 @@ def _linear(edit: Edit, found: Recurrence) -> tuple[str, Op]:
     ]
     along = _whole(edit, found.dim, merge_of(edit, values, head))
     attrs = ScanAttrs(0, found.reverse, ordered, restarts=found.restarts or not once)
-    made = edit.add("linear_scan", [along, rests], attrs, like=head)
+    made = _add_labelled(edit, "linear_scan", [along, rests], attrs, head)
     product = all(part.rest is None for _, part in found.branches if part.factor != NONE)
     return "running product" if product else "linear recurrence", made
+
+
+def _add_labelled(edit: Edit, kind: str, inputs: Sequence[Read], attrs: Any, head: Op) -> Op:
+    """Add the operation that replaces a recurrence, named after the recurrent tensor."""
+    label = f"{head.label}.{kind}" if head.label else ""
+    return edit.add(kind, inputs, attrs, like=head, label=label)
 
 
 def _starts_once(edit: Edit, found: Recurrence) -> bool:

@@ -66,11 +66,11 @@ def recognise(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurr
     if len(found) > 1:
         raise Refused("it contains both maxima and minima")
     extremum = found.pop().removesuffix("2") if found else None
-    apart = _Decomposition(edit, dim, head, members, extremum)
+    decomposition = _Decomposition(edit, dim, head, members, extremum)
     for op_id in order:
-        apart.take(pdg[op_id])
-    branches = tuple(apart.branches(head))
-    return Recurrence(dim, head, members, reverse, extremum, apart.restarts, branches)
+        decomposition.take(pdg[op_id])
+    branches = tuple(decomposition.branches(head))
+    return Recurrence(dim, head, members, reverse, extremum, decomposition.restarts, branches)
 
 
 def _head(pdg: Pdg, dim: Dim, members: frozenset[int]) -> tuple[Op, list[int]]:
@@ -270,105 +270,127 @@ def merge_of(edit: Edit, values: Sequence[tuple[Cond, Read]], like: Op) -> Read:
 PartRule = Callable[[_Decomposition, Op, Sequence[AffineTerm]], AffineTerm]
 
 
-def _same(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
+def _same(decomposition: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     return parts[0]
 
 
-def _rest(apart: _Decomposition, part: AffineTerm) -> Factor:
+def _rest(decomposition: _Decomposition, part: AffineTerm) -> Factor:
     return NONE if part.rest is None else part.rest
 
 
-def _linear(apart: _Decomposition, factor: Factor, rest: Factor, like: Op) -> AffineTerm:
+def _linear(decomposition: _Decomposition, factor: Factor, rest: Factor, like: Op) -> AffineTerm:
     if isinstance(rest, Read) or rest == NONE:
         return AffineTerm(factor, rest if isinstance(rest, Read) else None)
-    return AffineTerm(factor, constant(apart.edit, rest, like))
+    return AffineTerm(factor, constant(decomposition.edit, rest, like))
 
 
-def _neg(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
+def _neg(decomposition: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     (x,) = parts
-    return _linear(apart, apart.minus(x.factor, op), apart.minus(_rest(apart, x), op), op)
+    return _linear(
+        decomposition,
+        decomposition.minus(x.factor, op),
+        decomposition.minus(_rest(decomposition, x), op),
+        op,
+    )
 
 
-def _add(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
+def _add(decomposition: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     x, y = parts
-    rest = apart.add(_rest(apart, x), _rest(apart, y), op)
-    return _linear(apart, apart.add(x.factor, y.factor, op), rest, op)
+    rest = decomposition.add(_rest(decomposition, x), _rest(decomposition, y), op)
+    return _linear(decomposition, decomposition.add(x.factor, y.factor, op), rest, op)
 
 
-def _sub(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
+def _sub(decomposition: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     x, y = parts
     if x.rest is not None and y.rest is not None:
-        rest: Factor = apart.op("sub", x.rest, y.rest, like=op)
+        rest: Factor = decomposition.op("sub", x.rest, y.rest, like=op)
     else:
-        rest = apart.add(_rest(apart, x), apart.minus(_rest(apart, y), op), op)
-    return _linear(apart, apart.add(x.factor, apart.minus(y.factor, op), op), rest, op)
+        rest = decomposition.add(
+            _rest(decomposition, x), decomposition.minus(_rest(decomposition, y), op), op
+        )
+    return _linear(
+        decomposition, decomposition.add(x.factor, decomposition.minus(y.factor, op), op), rest, op
+    )
 
 
-def _mul(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
+def _mul(decomposition: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     for x, by in (parts, parts[::-1]):
         if by.factor == NONE and by.rest is not None:
-            if x.factor != NONE and apart.as_constant(by.rest) == NONE:
+            if x.factor != NONE and decomposition.as_constant(by.rest) == NONE:
                 raise Refused("it multiplies its earlier value by 0")
-            rest = apart.times(_rest(apart, x), by.rest, op)
-            return _linear(apart, apart.times(x.factor, by.rest, op), rest, op)
+            rest = decomposition.times(_rest(decomposition, x), by.rest, op)
+            return _linear(decomposition, decomposition.times(x.factor, by.rest, op), rest, op)
     raise Refused(f"{op.name} is a product of its value with itself")
 
 
-def _div(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
+def _div(decomposition: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     x, by = parts
     if by.factor != NONE or by.rest is None:
         raise Refused(f"{op.name} divides by its value")
-    rest = None if x.rest is None else apart.op("div", x.rest, by.rest, like=op)
-    return AffineTerm(apart.op("div", x.factor, by.rest, like=op), rest)
+    rest = None if x.rest is None else decomposition.op("div", x.rest, by.rest, like=op)
+    return AffineTerm(decomposition.op("div", x.factor, by.rest, like=op), rest)
 
 
-def _where(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
+def _where(decomposition: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     chosen, x, y = parts
     if chosen.factor != NONE or chosen.rest is None:
         raise Refused(f"the condition of {op.name} depends on its value")
-    apart.restarts |= NONE in (x.factor, y.factor)
+    decomposition.restarts |= NONE in (x.factor, y.factor)
     factor, rest = (
-        a if a == b else apart.op("where", chosen.rest, a, b, like=op)
-        for a, b in ((x.factor, y.factor), (_rest(apart, x), _rest(apart, y)))
+        a if a == b else decomposition.op("where", chosen.rest, a, b, like=op)
+        for a, b in ((x.factor, y.factor), (_rest(decomposition, x), _rest(decomposition, y)))
     )
-    return _linear(apart, factor, rest, op)
+    return _linear(decomposition, factor, rest, op)
 
 
-def _merge(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
-    found = apart.branches(op)
-    apart.restarts |= any(p.factor == NONE for _, p in found)
-    factor = apart.merge_factors(op, [(c, p.factor) for c, p in found])
+def _merge(decomposition: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
+    found = decomposition.branches(op)
+    decomposition.restarts |= any(p.factor == NONE for _, p in found)
+    factor = decomposition.merge_factors(op, [(c, p.factor) for c, p in found])
     return _linear(
-        apart, factor, apart.merge_factors(op, [(c, _rest(apart, p)) for c, p in found]), op
+        decomposition,
+        factor,
+        decomposition.merge_factors(op, [(c, _rest(decomposition, p)) for c, p in found]),
+        op,
     )
 
 
-def _extremum(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
+def _extremum(decomposition: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     known = [p.rest for p in parts if p.rest is not None]
-    rest = known[0] if len(known) == 1 else apart.op(op.kind, *known, like=op) if known else None
+    rest = (
+        known[0]
+        if len(known) == 1
+        else decomposition.op(op.kind, *known, like=op)
+        if known
+        else None
+    )
     return AffineTerm(1.0, rest)
 
 
-def _extremum_where(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
+def _extremum_where(
+    decomposition: _Decomposition, op: Op, parts: Sequence[AffineTerm]
+) -> AffineTerm:
     chosen, x, y = parts
     if chosen.factor != NONE or chosen.rest is None or NONE in (x.factor, y.factor):
         raise Refused(f"{op.name} omits its value, or its condition depends on it")
     if x.rest is None and y.rest is None:
         return AffineTerm(1.0)
-    assert apart.extremum is not None
-    least = identity(apart.extremum, NUMPY[op.dtype])
+    assert decomposition.extremum is not None
+    least = identity(decomposition.extremum, NUMPY[op.dtype])
     rests = [least if p.rest is None else p.rest for p in (x, y)]
-    return AffineTerm(1.0, apart.op("where", chosen.rest, *rests, like=op))
+    return AffineTerm(1.0, decomposition.op("where", chosen.rest, *rests, like=op))
 
 
-def _extremum_merge(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
-    found = apart.branches(op)
+def _extremum_merge(
+    decomposition: _Decomposition, op: Op, parts: Sequence[AffineTerm]
+) -> AffineTerm:
+    found = decomposition.branches(op)
     if any(p.factor == NONE for _, p in found):
         raise Refused(f"{op.name} omits its value")
-    assert apart.extremum is not None
-    least = identity(apart.extremum, NUMPY[op.dtype])
+    assert decomposition.extremum is not None
+    least = identity(decomposition.extremum, NUMPY[op.dtype])
     rests: list[tuple[Cond, Factor]] = [(c, least if p.rest is None else p.rest) for c, p in found]
-    rest = apart.merge_factors(op, rests)
+    rest = decomposition.merge_factors(op, rests)
     return AffineTerm(1.0, rest if isinstance(rest, Read) else None)
 
 

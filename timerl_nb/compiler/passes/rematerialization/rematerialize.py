@@ -61,12 +61,12 @@ class Rematerialize:
         if not values:
             return replace(identity_rewrite(pdg), refused={**found.why, **why})
         whole = recompute(pdg, found, values)
-        ways = [
-            Candidate("keep", "store all values of acting", (("again", False),)),
-            Candidate("again", "recompute every possible value", (("again", True),)),
+        strategies = [
+            Candidate("keep", "store all values of acting", (("recompute", False),)),
+            Candidate("recompute", "recompute every possible value", (("recompute", True),)),
         ]
         if self.always:
-            made, taken, reason = whole, ways[1], "the options require it"
+            made, taken, reason = whole, strategies[1], "the options require it"
         else:
             chosen, more = self._select_cheap(pdg, found, values)
             why |= more
@@ -74,13 +74,13 @@ class Rematerialize:
             if chosen and not self._in_blocks(made.pdg, dim):
                 why |= dict.fromkeys(chosen, "learning is too small for blocks")
                 chosen, made = (), identity_rewrite(pdg)
-            taken, reason = ways[0], "that is faster, or all values are small"
+            taken, reason = strategies[0], "that is faster, or all values are small"
             if chosen:
                 doc = f"recompute {', '.join(pdg[k].name for k in chosen)}"
                 taken = Candidate("mixed", doc)
                 reason = "that saves memory at little or no cost in time"
-                ways.append(taken)
-        choice = PassChoice(f"keep or recompute along {dim.name}", tuple(ways), taken, reason)
+                strategies.append(taken)
+        choice = PassChoice(f"keep or recompute along {dim.name}", tuple(strategies), taken, reason)
         return replace(made, refused={**found.why, **why}, choices=(choice,))
 
     def _in_blocks(self, pdg: Pdg, dim: Dim) -> bool:

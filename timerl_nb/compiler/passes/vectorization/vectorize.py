@@ -448,7 +448,7 @@ def _cutting(pdg: Pdg, dim: Dim, chosen: set[int]) -> set[int]:
     return whole & {k for group in components(edges) if len(group) > 1 for k in group}
 
 
-WAYS: Final = {
+STRATEGIES: Final = {
     "keep": "vectorise all operations outside loops with sequential operations",
     "all": "vectorise every possible operation",
     "none": "vectorise nothing",
@@ -462,12 +462,12 @@ class Vectorize:
     Attributes:
         dims: the dimensions to vectorise, or None for all.
         acting: operations in the loops of acting, to leave there; None without trials.
-        ways: decided strategies, by dimension with sequential operations.
+        strategies: decided strategies, by dimension with sequential operations.
     """
 
     dims: tuple[str, ...] | None = None
     acting: Acting | None = None
-    ways: tuple[tuple[str, str], ...] = ()
+    strategies: tuple[tuple[str, str], ...] = ()
     name: str = "vectorize"
 
     def run(self, pdg: Pdg) -> Rewritten:
@@ -482,14 +482,15 @@ class Vectorize:
         """Vectorise one dimension; if it has sequential operations, there are several strategies."""
         if not cycles_of(pdg, dim.name).sequential:
             return _vectorize_except(pdg, dim)
-        decided = dict(self.ways).get(dim.name)
+        decided = dict(self.strategies).get(dim.name)
         if decided is not None:
-            return _way(pdg, dim, decided, acting)
-        ways = dict(WAYS)
+            return _apply_strategy(pdg, dim, decided, acting)
+        strategies = dict(STRATEGIES)
         if self.acting is None:
-            del ways["keep"]
+            del strategies["keep"]
         candidates = tuple(
-            Candidate(name, doc, (("ways", ((dim.name, name),)),)) for name, doc in ways.items()
+            Candidate(name, doc, (("strategies", ((dim.name, name),)),))
+            for name, doc in strategies.items()
         )
         taken = candidates[0]
         if taken.name == "keep":
@@ -497,7 +498,7 @@ class Vectorize:
         else:
             why = "trials are switched off, so every possible operation is vectorised"
         choice = PassChoice(f"vectorize over {dim.name}", candidates, taken, why)
-        return replace(_way(pdg, dim, taken.name, acting), choices=(choice,))
+        return replace(_apply_strategy(pdg, dim, taken.name, acting), choices=(choice,))
 
     def candidate_dims(self, pdg: Pdg) -> list[Dim]:
         """Return the dimensions to vectorise; dimensions without sequential operations come first."""
@@ -505,7 +506,7 @@ class Vectorize:
         return sorted(wanted, key=lambda d: (d.seeds, bool(cycles_of(pdg, d.name).sequential)))
 
 
-def _way(pdg: Pdg, dim: Dim, name: str, acting: frozenset[int]) -> Rewritten:
+def _apply_strategy(pdg: Pdg, dim: Dim, name: str, acting: frozenset[int]) -> Rewritten:
     if name == "none":
         return _skip_vectorization(pdg, dim)
     return _vectorize_except(pdg, dim, acting if name == "keep" else frozenset())

@@ -13,7 +13,7 @@ from timerl_nb.compiler.loops.iteration_cuts import Cut
 from timerl_nb.compiler.memory.placement.buffer import Buffer
 from timerl_nb.compiler.memory.placement.buffer_layout import Home, buffer_name, latest_name
 from timerl_nb.compiler.symbolic.array_evaluation import values
-from timerl_nb.runtime.state.resumable_state import Held
+from timerl_nb.runtime.state.resumable_state import StoredValues
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 
@@ -24,7 +24,9 @@ class Placed:
         self._lowered, self._cut = lowered, cut
         self._plan, self._layout, self._cuts = lowered.plan, lowered.layout, lowered.cuts
 
-    def read_values(self, tensor: Tensor, points: Array, buffer: Callable[[str], Array]) -> Held:
+    def read_values(
+        self, tensor: Tensor, points: Array, buffer: Callable[[str], Array]
+    ) -> StoredValues:
         """Return the values at points, none of which is swapped to the host."""
         op = self._plan.pdg[tensor[0]]
         kind = op.outputs[tensor[1]].type
@@ -78,7 +80,7 @@ class Placed:
         found = [values(e, env) for e in home.coordinates]
         return [np.broadcast_to(one, len(points)) for one in found]
 
-    def write_values(self, held: Mapping[Tensor, Held]) -> dict[str, Array]:
+    def write_values(self, held: Mapping[Tensor, StoredValues]) -> dict[str, Array]:
         """Return buffers with the given values, as if they had been written in the order of computation.
 
         A slot contains the value that was written last. So every live value is in its slot, even if earlier

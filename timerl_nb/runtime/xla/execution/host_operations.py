@@ -33,7 +33,7 @@ class HostOps:
         self._plan, self._pdg, self._state = plan, plan.pdg, state
         self.host = host
         self._varying: dict[int, Mapping[int, Shape]] = {}
-        self.kept: list[WrittenCheckpoint] = []
+        self.checkpoints: list[WrittenCheckpoint] = []
 
     def run(
         self, part: OnHost, at: tuple[int, ...], asked: Sequence[Any], length: Length
@@ -65,7 +65,7 @@ class HostOps:
             assert isinstance(op.attrs, CheckpointAttrs)
             named = dict(zip(op.attrs.names, found, strict=True))
             path = write_checkpoint(op.attrs.path, point, named, op.origin)
-            self.kept.append(WrittenCheckpoint(path, point, tuple(named)))
+            self.checkpoints.append(WrittenCheckpoint(path, point, tuple(named)))
         return ()
 
     def _shapes(self, op: Op) -> Mapping[int, Shape]:

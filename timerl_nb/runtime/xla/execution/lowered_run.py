@@ -26,7 +26,7 @@ from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.output_assembly import Outputs, OwnPart, Returned, no_lengths
 from timerl_nb.runtime.run_protocol import changed_already, find_cut, run_ended_error
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
-from timerl_nb.runtime.state.resumable_state import Held, RunState
+from timerl_nb.runtime.state.resumable_state import RunState, StoredValues
 from timerl_nb.runtime.state.run_progress import SoFar
 from timerl_nb.runtime.xla.execution.buffer_values import Placed
 from timerl_nb.runtime.xla.execution.host_control_flow import (
@@ -87,8 +87,8 @@ class LoweredRun:
             int, Call
         ] = {}  # calls since the last iteration, which have changed buffers
         self._arrays = lowered.arrays()
-        self._known = no_lengths(lowered.plan.pdg)
-        self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
+        self._known_lengths = no_lengths(lowered.plan.pdg)
+        self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known_lengths)
         self._plain = self._functions = lowered.callables
         plan = lowered.plan
         host = Host(plan.pdg.dims, plan.bounds, seed) if host is None else host
@@ -96,8 +96,8 @@ class LoweredRun:
         self._moving = Moving(
             lowered.plan, lowered.layout, self._state, self.ledger, recorded=recorder is not None
         )
-        self._asked: Sequence[Any] = ()  # operands of the next operation on the host
-        self._made: Sequence[Any] = ()  # results of the last operation on the host
+        self._host_operands: Sequence[Any] = ()  # operands of the next operation on the host
+        self._host_results: Sequence[Any] = ()  # results of the last operation on the host
         self.began = perf_counter()
         self._waits: float | None = None  # start of the current wait for XLA to compile
         self._compiled_call: Call | None = None  # the call that it compiles; None for all
@@ -152,8 +152,8 @@ class LoweredRun:
         """Run consecutive parts. `at` has the counters of the loops around them."""
         for part in parts:
             if isinstance(part, OnHost):
-                self._made = self._run_on_host(part, at)
-                self._asked = ()  # the next one may have no operands, and no call before it
+                self._host_results = self._run_on_host(part, at)
+                self._host_operands = ()  # the next one may have no operands, and no call before it
                 self.instructions += 1
             elif isinstance(part, Around):
                 self._run_control_flow(part, at)
@@ -162,12 +162,12 @@ class LoweredRun:
             else:
                 lowered = self.lowered
                 given = {
-                    k: lowered.to_call_argument(self._made[k])
+                    k: lowered.to_call_argument(self._host_results[k])
                     for k in lowered.host_outputs[part.number - 1]
                 }
                 counter = lowered.counter
                 seen = at if counter is None or not at else (counter.to_31_bits(at[0]), *at[1:])
-                self._asked = self._call(part, seen, given)
+                self._host_operands = self._call(part, seen, given)
 
     def _repeat(self, call: Call, loop: Loop, begin: int | None = None) -> Iterator[int]:
         """Run an outermost loop by calls of one or `fuse` iterations, from the counter `begin`."""
@@ -280,7 +280,7 @@ class LoweredRun:
 
     # --- saving and resuming -------------------------------------------------------------------------
 
-    def live_values(self, turn: int) -> dict[Tensor, Held]:
+    def live_values(self, turn: int) -> dict[Tensor, StoredValues]:
         """Return copies of the live values between two iterations, with their points."""
         cut = find_cut(self.lowered.cuts, turn)
         return self._values_in(cut, self.lowered.cuts.live(cut), self._buffer_reader())[0]
@@ -307,12 +307,12 @@ class LoweredRun:
 
     def _values_in(
         self, cut: Cut | None, live: Mapping[Tensor, Array], buffer: Callable[[str], Array]
-    ) -> tuple[dict[Tensor, Held], Mapping[str, Array]]:
+    ) -> tuple[dict[Tensor, StoredValues], Mapping[str, Array]]:
         """Return the values in the given buffers, and each dynamic bound at every point."""
         lowered = self.lowered
         placed, copied = Placed(lowered, cut), self._moving.host_value
-        found: dict[Tensor, Held] = {}
-        lengths = {name: buffer(length_buffer(name)) for name in self._known}
+        found: dict[Tensor, StoredValues] = {}
+        lengths = {name: buffer(length_buffer(name)) for name in self._known_lengths}
         for tensor, expected in live.items():
             points = lowered.cuts.existing_points(tensor, expected, lengths)
             away = lowered.cuts.swapped_out(cut, tensor, points)
@@ -358,7 +358,7 @@ class LoweredRun:
 
     def _go_on(self, state: RunState) -> Iterator[int]:
         """Run the parts after a cut."""
-        lowered, held = self.lowered, dict[Tensor, Held]()
+        lowered, held = self.lowered, dict[Tensor, StoredValues]()
         for tensor, (points, values) in state.values.items():
             away = lowered.cuts.swapped_out(state.cut, tensor, points)
             held[tensor] = points[~away], values[~away]
@@ -514,7 +514,7 @@ class LoweredRun:
         """Run an operation on the host, report it, and return its results."""
 
         def run() -> Sequence[Any]:
-            return self._host.run(part, at, self._asked, self._length)
+            return self._host.run(part, at, self._host_operands, self._length)
 
         if self._report is None:
             return run()
@@ -523,7 +523,7 @@ class LoweredRun:
     @property
     def written_checkpoints(self) -> Sequence[WrittenCheckpoint]:
         """Checkpoints written so far."""
-        return self._host.kept
+        return self._host.checkpoints
 
     @property
     def copies(self) -> Sequence[Copy]:
@@ -540,7 +540,7 @@ class LoweredRun:
         return self._returned.lengths()
 
     def _find_lengths(self) -> None:
-        for bound, known in self._known.items():
+        for bound, known in self._known_lengths.items():
             if length_buffer(bound) in self._state:
                 lengths = backend.to_numpy(self._state[length_buffer(bound)])
                 known |= {p: int(lengths[p]) for p in product(*map(range, lengths.shape))}
@@ -552,7 +552,7 @@ class LoweredRun:
             self._recorder(Event(self.instructions, "end", "", (), 0, now))
         self._moving.close()
         self._state.clear()
-        self._asked = self._made = ()
+        self._host_operands = self._host_results = ()
         self._waits = None
         kept, self.ledger.live = self.ledger.live, 0
         self._host.close(error)

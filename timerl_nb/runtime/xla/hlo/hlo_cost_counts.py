@@ -130,9 +130,11 @@ class Counting:
             asked = self._callee_work(one, "condition")
             return self._callee_work(one, "body") + asked + Work(is_exact=False)
         if one.kind == "conditional":
-            ways = [self.count_computation(self._computations[name]) for name in one.branches]
-            most = max(ways, key=lambda way: way.launches)
-            return most + Work(is_exact=all(way.launches == most.launches for way in ways))
+            branches = [self.count_computation(self._computations[name]) for name in one.branches]
+            most = max(branches, key=lambda branch: branch.launches)
+            return most + Work(
+                is_exact=all(branch.launches == most.launches for branch in branches)
+            )
         if one.kind == "call" and ONE_KERNEL not in one.rest:
             return self._callee_work(one, "to_apply")
         return self.launch(one, around)

@@ -58,7 +58,7 @@ class Call:
         made: Returned buffers.
         counters: Counters of the loops on the host around it.
         given: Preceding host operation; the call first stores its results. None if there is none.
-        asked: Next host operation; the call also returns its operands. None if there is none.
+        next_host_operation: Next host operation; the call also returns its operands. None if there is none.
         fuse: Iterations of an outermost loop per call.
     """
 
@@ -69,7 +69,7 @@ class Call:
     made: Names
     counters: tuple[str, ...] = ()
     given: Execute | None = None
-    asked: Execute | None = None
+    next_host_operation: Execute | None = None
     fuse: int = 1
 
     @cached_property
@@ -135,7 +135,7 @@ class _Draft:
 
     given: Execute | None = None
     nodes: list[Node] = field(default_factory=list)
-    asked: Execute | None = None
+    next_host_operation: Execute | None = None
     closed: bool = False  # no node can be added at its end
     overtaken: Names = frozenset()  # buffers of copies overtaken by later nodes of this call
 
@@ -172,7 +172,11 @@ class Regions:
         found: list[Part] = []
         for item in self._draft_calls(nodes, counters):
             if isinstance(item, _Draft):
-                if item.given or item.asked or any(map(self._flow.writes, item.nodes)):
+                if (
+                    item.given
+                    or item.next_host_operation
+                    or any(map(self._flow.writes, item.nodes))
+                ):
                     found.append(self._call(item, counters, seen))
                 continue
             if isinstance(item, Execute):
@@ -211,7 +215,7 @@ class Regions:
             if isinstance(node, Execute) and self._has_host_work(node):
                 if node.guard is None and self._flow.statements.of_op(node.op_id).operands:
                     last = call_draft_for()
-                    last.asked, last.closed = node, True
+                    last.next_host_operation, last.closed = node, True
                 found.append(node)
                 if node.guard is None and self._live_writes(node):
                     found.append(_Draft(given=node))
@@ -235,10 +239,10 @@ class Regions:
     def _on_host(self, node: Execute, counters: tuple[str, ...]) -> OnHost | Around:
         if node.guard is None:
             return OnHost(node, counters)
-        asked, given = _Draft(asked=node), _Draft(given=node)
+        next_host_operation, given = _Draft(next_host_operation=node), _Draft(given=node)
         parts: list[Part] = [OnHost(node, counters)]
         if self._flow.statements.of_op(node.op_id).operands:
-            parts.insert(0, self._call(asked, counters, None))
+            parts.insert(0, self._call(next_host_operation, counters, None))
         if self._live_writes(node):
             parts.append(self._call(given, counters, None))
         return Around(node.guard, counters, tuple(parts))
@@ -267,20 +271,29 @@ class Regions:
                 seen |= touched
             kept = writes & (after | before | draft.overtaken)
             taken, constant = kept & before, (before & touched) - kept
-            call = Call(number, node, taken, constant, kept, counters, draft.given, draft.asked)
+            call = Call(
+                number,
+                node,
+                taken,
+                constant,
+                kept,
+                counters,
+                draft.given,
+                draft.next_host_operation,
+            )
         self.calls.append(call)
         return call
 
     def _live_before(self, draft: _Draft) -> Names:
         if draft.given is not None:
             return self._flow.live_between(draft.given)
-        first = draft.nodes[0] if draft.nodes else draft.asked
+        first = draft.nodes[0] if draft.nodes else draft.next_host_operation
         assert first is not None
         return self._flow.live_in(first)
 
     def _live_after(self, draft: _Draft) -> Names:
-        if draft.asked is not None:
-            return self._flow.live_between(draft.asked)
+        if draft.next_host_operation is not None:
+            return self._flow.live_between(draft.next_host_operation)
         last = draft.nodes[-1] if draft.nodes else draft.given
         assert last is not None
         return self._flow.live_out(last)
@@ -292,8 +305,8 @@ class Regions:
         touched: Names = flow.lengths.union(*map(flow.accessed, draft.nodes))
         if draft.given is not None:
             writes |= self._live_writes(draft.given)
-        if draft.asked is not None:
-            touched |= flow.reads(self._pdg[draft.asked.op_id])
+        if draft.next_host_operation is not None:
+            touched |= flow.reads(self._pdg[draft.next_host_operation.op_id])
         return writes, touched | writes
 
     def _live_writes(self, node: Execute) -> Names:

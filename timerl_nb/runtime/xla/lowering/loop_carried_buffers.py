@@ -27,7 +27,7 @@ from timerl_nb.compiler.loops.loop_nodes import (
     Sequence,
     children,
 )
-from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
+from timerl_nb.compiler.memory.liveness.value_lifetimes import ValueLiveRanges
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.buffer_layout import Layout
 from timerl_nb.compiler.scheduling.statements import Operand
@@ -268,12 +268,12 @@ def _within_turns(plan: MemoryPlan, layout: Layout, outer: Loop) -> Names:
             turn[clock.ranks[name]] = np.broadcast_to(values(at, env), len(points))
 
     @cache  # many tensors have the same lifetimes
-    def is_inside(lives: Lives) -> bool:
+    def is_inside(lives: ValueLiveRanges) -> bool:
         born, last = lives.born, lives.last
         same = (loop[born] == loop[last]) & (turn[born] == turn[last])
         return bool((same & (loop[last] >= 0)).all())
 
-    held: dict[str, list[Lives]] = {}
+    held: dict[str, list[ValueLiveRanges]] = {}
     for tensor, homes in layout.homes.items():
         for home in homes:
             held.setdefault(home.buffer.name, []).append(plan.spans[tensor].lives)

@@ -257,8 +257,12 @@ class Lowered:
             if call.given is not None:
                 lowering.give(call.given, given, state, env)
             lowering.run(call.node, state, env, seed)
-            asked = () if call.asked is None else lowering.host_operands(call.asked, state, env)
-            return run_call(state), asked
+            next_host_operation = (
+                ()
+                if call.next_host_operation is None
+                else lowering.host_operands(call.next_host_operation, state, env)
+            )
+            return run_call(state), next_host_operation
 
         loop = call.loop
         placed = self._placements(call.made)
@@ -442,8 +446,8 @@ class Lowered:
             yield f"  store the results of {names[call.given.op_id]}", ()
         for line, about in self.ast.found_in(node):
             yield f"  {line}", about
-        if call.asked is not None:
-            yield f"  return the operands of {names[call.asked.op_id]}", ()
+        if call.next_host_operation is not None:
+            yield f"  return the operands of {names[call.next_host_operation.op_id]}", ()
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the parts of the program in order, each with its executor."""

@@ -145,7 +145,7 @@ class Lowering:
     def _sharding(self) -> Shards | None:
         """Distribution over devices; None inside a tile, which runs separately on each device."""
         now = self.blocks.now
-        return None if now is not None and now.is_apart else self.shards
+        return None if now is not None and now.runs_on_each_device else self.shards
 
     def _block_view(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
         """Return the tile's part of a buffer, and its range if the buffer is complete."""
@@ -521,9 +521,9 @@ class Lowering:
             if axis.ring:
                 if along is not None:
                     return None
-                if axis.kept:
-                    beyond = maximum(start - axis.kept, 0)
-                    start = minimum(start, axis.kept) + beyond % axis.turns
+                if axis.prologue:
+                    beyond = maximum(start - axis.prologue, 0)
+                    start = minimum(start, axis.prologue) + beyond % axis.turns
                 else:
                     start = start % axis.size
             elif along is not None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from IPython.core.events import EventManager, available_events
 from timerl_widgets import Explorer
-from timerl_widgets.ahead import Ahead, guesses
-from timerl_widgets.kernel import Cells
-from timerl_widgets.worker import Worker
+from timerl_widgets.background_worker import BackgroundWorker
+from timerl_widgets.kernel_activity import KernelActivity
+from timerl_widgets.speculative_compilation import SpeculativeCompiler, guesses
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
@@ -46,15 +46,15 @@ def shown(explorer: Explorer) -> int:
     """Return the number of programs compiled by an explorer after a page was open for a while."""
     say(explorer, kind="shown")
     assert explorer._worker.wait(120, spare=True)
-    return len(explorer._known)
+    return len(explorer._drawings)
 
 
 @pytest.fixture(autouse=True)
 def patient() -> Iterator[pytest.MonkeyPatch]:
     """Allow speculation on slow machines, too."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("timerl_widgets.ahead.LIMIT", math.inf)
-        patched.setattr("timerl_widgets.ahead.QUICK", math.inf)
+        patched.setattr("timerl_widgets.speculative_compilation.LIMIT", math.inf)
+        patched.setattr("timerl_widgets.speculative_compilation.QUICK", math.inf)
         yield patched
 
 
@@ -86,7 +86,7 @@ def test_what_was_not_foreseen_is_compiled(program: trl.Program) -> None:
 
 def test_nothing_is_compiled_ahead_where_nobody_looks_or_wants_it(program: trl.Program) -> None:
     unseen, unwanted = program.explore(), program.explore(ahead=False)
-    assert unseen._worker.wait(60, spare=True) and len(unseen._known) == 1
+    assert unseen._worker.wait(60, spare=True) and len(unseen._drawings) == 1
     assert shown(unwanted) == 1 and unwanted.foreseen == {}
 
 
@@ -107,7 +107,7 @@ def test_of_a_program_that_compiles_long_little_is_guessed(
     assert guesses(switches, 1.0)[-2:] == ({"fuse": False}, {"vectorize": False})
     assert guesses(switches, 2.0) == guesses(switches, 1.0)[:-2]
     assert guesses(switches, 5.0) == ()
-    patient.setattr("timerl_widgets.ahead.LIMIT", 0.0)
+    patient.setattr("timerl_widgets.speculative_compilation.LIMIT", 0.0)
     assert shown(program.explore()) == 1
 
 
@@ -128,7 +128,7 @@ def test_warnings_are_of_what_is_asked_for() -> None:
     with pytest.warns(UserWarning, match="is read in slices") as heard:
         program.with_options(lift=False, vectorize=False)
     (one,) = heard
-    assert told == f"test_ahead.py:{one.lineno}: {one.message}"
+    assert told == f"test_speculative_compilation.py:{one.lineno}: {one.message}"
     assert one.filename == __file__ and "x[t:T].max()" in linecache.getline(__file__, one.lineno)
 
 
@@ -139,7 +139,9 @@ def test_a_guess_is_left_where_somebody_waits_and_taken_up_again() -> None:
         check(None)
         made.append(change)
 
-    ahead = Ahead(make, ({"lift": False}, {"fuse": False}), lambda: waiting[0], never, left.append)
+    ahead = SpeculativeCompiler(
+        make, ({"lift": False}, {"fuse": False}), lambda: waiting[0], never, left.append
+    )
     assert ahead() and made == []
     waiting[0] = False
     assert ahead() and made == [{"lift": False}]
@@ -155,18 +157,18 @@ def test_what_cannot_be_compiled_ends_with_itself() -> None:
             raise OptionError("no.")
         made.append(change)
 
-    ahead = Ahead(make, ({"lift": False}, {"fuse": False}), never, never, unheard)
+    ahead = SpeculativeCompiler(make, ({"lift": False}, {"fuse": False}), never, never, unheard)
     assert ahead() and not ahead() and made == [{"fuse": False}]
 
 
 def test_guesses_wait_for_runs_and_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     runs, made = [True], list[object]()
-    ahead = Ahead(
+    ahead = SpeculativeCompiler(
         lambda change, _: made.append(change), ({"lift": False},), never, lambda: runs[0], unheard
     )
     assert ahead() and not made
     runs[0] = False
-    monkeypatch.setattr("timerl_widgets.ahead.runs_a_cell", lambda: True)
+    monkeypatch.setattr("timerl_widgets.speculative_compilation.runs_a_cell", lambda: True)
     assert ahead() and not made
     monkeypatch.undo()
     assert not ahead() and made
@@ -178,17 +180,17 @@ def test_cells_are_heard_of() -> None:
 
     shell = Shell()
     shell.events = EventManager(shell, available_events)
-    cells = Cells(shell)
+    cells = KernelActivity(shell)
     assert not cells.running
     shell.events.trigger("pre_execute")
     assert cells.running
     shell.events.trigger("post_execute")
     assert not cells.running
-    assert not Cells(None).running
+    assert not KernelActivity(None).running
 
 
 def test_jobs_go_before_what_nobody_waits_for() -> None:
-    worker, begun, go = Worker("test", raised), threading.Event(), threading.Event()
+    worker, begun, go = BackgroundWorker("test", raised), threading.Event(), threading.Event()
     done = list[str]()
 
     def piece() -> bool:
@@ -207,7 +209,7 @@ def test_jobs_go_before_what_nobody_waits_for() -> None:
 
 
 def test_an_error_of_what_nobody_waits_for_ends_it() -> None:
-    worker, done = Worker("test", raised), list[int]()
+    worker, done = BackgroundWorker("test", raised), list[int]()
 
     def piece() -> bool:
         done.append(1)

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from timerl_nb.show.systems.run_view import EarlierRun, RunView, downsample_curve
 from timerl_nb.show.widget_api import Breakpoint, ExecutionError, Frame, Program, Running
-from timerl_widgets.live import Live
 from timerl_widgets.requests import Command
+from timerl_widgets.run_charts import RunCharts
 
 ENDED: Final = ("stopped", "finished", "failed")
 OVERLAID: Final = 3  # earlier runs whose curves are drawn, of at most `POINTS` points each
@@ -17,7 +17,7 @@ POINTS: Final = 200
 SOON: Final = 2.0  # seconds to wait for the last frame of a run that has ended
 
 
-class Conductor:
+class RunController:
     """The run of a widget, at most one at a time.
 
     Attributes:
@@ -27,7 +27,7 @@ class Conductor:
     """
 
     def __init__(self, show: Callable[[RunView], None]) -> None:
-        """Create a conductor without a run; `show` receives the view of every frame, on the run's thread."""
+        """Create a controller without a run; `show` receives the view of every frame, on the run's thread."""
         self._show = show
         self._speed: float | None = None
         self.condition = ""
@@ -85,7 +85,7 @@ class Conductor:
         """Show a run of a program that may have been started elsewhere."""
         self._store_curves()
         self.detach()
-        live = Live(program, self._earlier)
+        live = RunCharts(program, self._earlier)
         self.running = running
         self.program, self.view = program, None
         is_last = self._is_last = threading.Event()

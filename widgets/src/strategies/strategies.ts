@@ -1,13 +1,13 @@
 // Strategies pane: fields for environments and steps, bars, and the chosen strategy in words.
-import { bars, describeSpeed, describeBatch, ways } from "../draw/ways";
+import { bars, describeSpeed, describeBatch, strategies } from "../draw/strategies";
 import { isAdding, listKeys } from "../shared/keyboard";
 import { html, row, svg, table } from "../shared/markup";
-import type { WaysView } from "../models";
+import type { StrategiesView } from "../models";
 import type { Send } from "../shared/pane";
 import { fill, Panel } from "../shared/panel";
 import type { SearchField } from "../shared/search_field";
 import type { Selection } from "../shared/selection";
-import css from "./ways.css";
+import css from "./strategies.css";
 
 /** The state of Python's work: `problem` is the error of the last request. */
 export interface Doing {
@@ -16,8 +16,8 @@ export interface Doing {
 }
 
 /** The ids of the selection are positions of strategies. */
-export class WaysPane extends Panel<WaysView> {
-  #model: WaysView | null = null;
+export class StrategiesPane extends Panel<StrategiesView> {
+  #model: StrategiesView | null = null;
   #envs = field("environments, N");
   #steps = field("steps per batch, K");
   #measure = html("button", { type: "submit" }, "measure");
@@ -37,12 +37,12 @@ export class WaysPane extends Panel<WaysView> {
     tabindex: 0,
     "data-roves": true,
   });
-  #told = html("p", { class: "trl-told" });
+  #summary = html("p", { class: "trl-summary" });
   #rows = html("tbody");
   #search: SearchField;
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
-    super(host, selection, send, "ways", "Strategies", css);
+    super(host, selection, send, "strategies", "Strategies", css);
     this.offerPictures();
     this.#search = this.offerSearch("find a strategy", {
       items: () =>
@@ -57,7 +57,7 @@ export class WaysPane extends Panel<WaysView> {
       html("summary", {}, "as a table"),
       table(["strategy", "provenance", "steps/s", "per batch"], this.#rows),
     );
-    this.body.append(this.#form, this.#status, this.#bars, this.#told, details);
+    this.body.append(this.#form, this.#status, this.#bars, this.#summary, details);
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
       const sizes = { envs: this.#envs.valueAsNumber, steps: this.#steps.valueAsNumber };
@@ -78,11 +78,11 @@ export class WaysPane extends Panel<WaysView> {
     this.onWidth(() => this.#paint());
   }
 
-  override draw(model: WaysView): void {
+  override draw(model: StrategiesView): void {
     this.#model = model;
     this.note.textContent = model.name;
     this.#setFields(model);
-    this.#told.textContent = model.told;
+    this.#summary.textContent = model.summary;
     const rows = model.rows.map((one, k) => {
       const current = one.is_chosen ? { "aria-current": "true" } : {};
       const cells = [one.provenance, describeSpeed(one), describeBatch(one)];
@@ -111,11 +111,11 @@ export class WaysPane extends Panel<WaysView> {
   }
 
   override picture(): string | null {
-    return this.#model && ways(this.#model);
+    return this.#model && strategies(this.#model);
   }
 
   /** Set the fields to the numbers of the bars. */
-  #setFields({ envs, steps }: WaysView): void {
+  #setFields({ envs, steps }: StrategiesView): void {
     for (const [input, value] of [
       [this.#envs, envs],
       [this.#steps, steps],

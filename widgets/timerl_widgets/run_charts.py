@@ -11,7 +11,7 @@ from timerl_nb.show.memory.store_view import measured_amounts, stated_amounts
 from timerl_nb.show.systems.run_view import (
     MOST,
     EarlierRun,
-    HeldBytes,
+    LiveBytes,
     Load,
     RunView,
     Turns,
@@ -25,14 +25,14 @@ from timerl_nb.show.widget_api import Array, Frame, Program
 NO_TURN = nothing("the run belongs to the previous program")
 
 
-class Live:
+class RunCharts:
     """Receives the frames of one run, and returns the view after each."""
 
     def __init__(self, program: Program, earlier: tuple[EarlierRun, ...] = ()) -> None:
         self._program, self._earlier = program, earlier
         self._line = program.memory.timeline()
         self._load: deque[tuple[float, ...]] = deque(maxlen=MOST)
-        self._held: HeldBytes | None = None
+        self._held_bytes: LiveBytes | None = None
         self._turns = Turns(program)
 
     def view(self, frame: Frame) -> RunView:
@@ -43,15 +43,17 @@ class Live:
         taken = (np.nan if nbytes is None else nbytes for nbytes in memory)
         self._load.append((frame.elapsed, busy, host, *taken))
         held = frame.held
-        if held is not None and (self._held is None or len(held.bytes)):
+        if held is not None and (self._held_bytes is None or len(held.bytes)):
             predicted = self._peaks_per_part(held.first, held.last, len(held.bytes))
-            self._held = HeldBytes(held.first, held.last, amounts(held.bytes), amounts(predicted))
+            self._held_bytes = LiveBytes(
+                held.first, held.last, amounts(held.bytes), amounts(predicted)
+            )
         return RunView(
             replace(
                 frame, curves={name: downsample_curve(one) for name, one in frame.curves.items()}
             ),
             self._program.memory.peak,
-            self._held,  # a last frame may have no points
+            self._held_bytes,  # a last frame may have no points
             Load(*np.array(self._load).T),
             self._turns.latest_complete(frame.held),
             (*measured_amounts(frame), *stated_amounts(self._program)),

@@ -1,4 +1,4 @@
-"""`WaysExplorer`: measured speeds of the collection strategies for any numbers of environments and steps."""
+"""`StrategiesExplorer`: measured speeds of the collection strategies for any numbers of environments and steps."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import traitlets
 
-from timerl_nb.show.systems.collection_strategies import WaysView
+from timerl_nb.show.systems.collection_strategies import StrategiesView
 from timerl_nb.show.widget_api import Collector, OptionError, TimeRLError, expect_type
 from timerl_widgets.bundles import module
-from timerl_widgets.packed import packed
 from timerl_widgets.requests import Collect, parse
+from timerl_widgets.view_messages import pack_view
 from timerl_widgets.widget import Widget
 
 
-class WaysExplorer(Widget):
+class StrategiesExplorer(Widget):
     """Speeds of all collection strategies; entering other numbers measures them again.
 
     The collector is not affected. Measurements are cached, also for `trl.collect`.
@@ -27,7 +27,7 @@ class WaysExplorer(Widget):
         problem: the error of the last measurement, else "".
     """
 
-    _esm = module("ways_view")
+    _esm = module("strategies_view")
     written = frozenset({"selected"})
 
     view = traitlets.Dict().tag(sync=True)
@@ -43,10 +43,10 @@ class WaysExplorer(Widget):
         """
         expect_type(collector, Collector, "a collector", "trl.collect(…) gives one.")
         self._collector = collector
-        self._known: dict[tuple[int, int], WaysView] = {}
+        self._views: dict[tuple[int, int], StrategiesView] = {}
         self._thread: Thread | None = None
         self.drawn = self._measure_view(collector.envs, collector.steps)
-        super().__init__(view=packed(self.drawn))
+        super().__init__(view=pack_view(self.drawn))
         self.on_msg(self._receive)
 
     @traitlets.validate("selected")
@@ -54,13 +54,13 @@ class WaysExplorer(Widget):
         """Return valid positions without duplicates: pages are not trusted."""
         return [k for k in dict.fromkeys(proposal["value"]) if 0 <= k < len(self.drawn.rows)]
 
-    def _measure_view(self, envs: int, steps: int) -> WaysView:
-        if (envs, steps) not in self._known:
-            ways = self._collector.ways_for(envs, steps)
-            self._known[envs, steps] = WaysView.from_strategies(
-                ways, self._collector.name, envs, steps
+    def _measure_view(self, envs: int, steps: int) -> StrategiesView:
+        if (envs, steps) not in self._views:
+            strategies = self._collector.strategies_for(envs, steps)
+            self._views[envs, steps] = StrategiesView.from_strategies(
+                strategies, self._collector.name, envs, steps
             )
-        return self._known[envs, steps]
+        return self._views[envs, steps]
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
         self.problem = ""  # cleared, so that a repeated error is shown again
@@ -80,7 +80,7 @@ class WaysExplorer(Widget):
     def _measure(self, asked: Collect) -> None:
         try:
             self.drawn = self._measure_view(asked.envs, asked.steps)
-            self.view, self.problem = packed(self.drawn), ""
+            self.view, self.problem = pack_view(self.drawn), ""
         except Exception as error:  # errors of the environments are shown to the user
             self.problem = str(error)
         finally:

@@ -1,5 +1,5 @@
 // Collection strategies as bars: speed with its spread, or the reason that a strategy does not apply.
-import type { WayRow, WaysView } from "../models";
+import type { ShownStrategy, StrategiesView } from "../models";
 import { INK, LINE, PAPER, SOFT } from "./theme_colours";
 import { formatCount } from "../shared/plot";
 import { type Drawn, ground, sheet, short, text } from "./sheet";
@@ -28,14 +28,14 @@ const count = (n: number | null, one: string, many: string) =>
   n === null ? [] : [formatCount(n, one, many)];
 
 /** The text after the name of a strategy. */
-export function describeSpeed(row: WayRow): string {
+export function describeSpeed(row: ShownStrategy): string {
   if (!row.speed) return row.why_not || "not measured";
   const { median, least, greatest } = row.speed;
   return `${perSecond(median)} steps/s (${perSecond(least)} to ${perSecond(greatest)})`;
 }
 
 /** The counted calls, launches and copies of a batch. */
-export function describeBatch(row: WayRow): string {
+export function describeBatch(row: ShownStrategy): string {
   const { calls, launches, copies } = row;
   return [
     ...count(calls, "call", "calls"),
@@ -45,7 +45,7 @@ export function describeBatch(row: WayRow): string {
 }
 
 /** The rows, starting at a height, in a number of pixels. */
-export function bars(view: WaysView, width: number): Drawn {
+export function bars(view: StrategiesView, width: number): Drawn {
   const most = Math.max(...view.rows.map(({ speed }) => speed?.greatest ?? 0), 1);
   const wide = Math.max(width - 2 * LEFT, 60);
   let height = 0;
@@ -58,7 +58,7 @@ export function bars(view: WaysView, width: number): Drawn {
   return { shapes, height: height + 4 };
 }
 
-function bar(row: WayRow, top: number, wide: number, scale: number, width: number): Shape[] {
+function bar(row: ShownStrategy, top: number, wide: number, scale: number, width: number): Shape[] {
   const bold = row.is_chosen ? 600 : undefined;
   const mark = row.is_chosen ? "✓ " : "";
   const name = `${mark}${row.name}`;
@@ -102,10 +102,10 @@ function wrapWords(said: string, most: number): string[] {
 }
 
 /** The view as a separate picture. */
-export function ways(view: WaysView, width = 640): string {
+export function strategies(view: StrategiesView, width = 640): string {
   const { shapes, height } = bars(view, width);
   const title = `${view.name}, N = ${view.envs.toLocaleString("en")}, K = ${view.steps.toLocaleString("en")}`;
-  const lines = wrapWords(view.told, Math.floor((width - 2 * LEFT) / GLYPH));
+  const lines = wrapWords(view.summary, Math.floor((width - 2 * LEFT) / GLYPH));
   const end = lines.map((line, k) => text(LEFT, 46 + height + 16 * k, line, { "font-size": 11 }));
   const head = text(LEFT, 20, title, { "font-weight": 600 });
   const moved = shape("g", { transform: "translate(0 30)" }, ...shapes);

@@ -8,7 +8,7 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 
 
-class Cells:
+class KernelActivity:
     """Tracks whether a shell runs a cell, from its events; of the current cell only the end is observed."""
 
     def __init__(self, shell: Any) -> None:
@@ -25,8 +25,8 @@ class Cells:
 
 
 @cache
-def _cells() -> Cells:
-    return Cells(get_ipython())
+def _cells() -> KernelActivity:
+    return KernelActivity(get_ipython())
 
 
 def runs_a_cell() -> bool:

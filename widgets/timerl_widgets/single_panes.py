@@ -10,7 +10,7 @@ import traitlets
 from timerl_nb import show
 from timerl_nb.show.widget_api import Program, a_program
 from timerl_widgets.bundles import module
-from timerl_widgets.packed import NOTHING, packed
+from timerl_widgets.view_messages import NOTHING, pack_view
 from timerl_widgets.widget import Widget
 
 
@@ -31,9 +31,9 @@ class Pane(Widget):
         given = isinstance(shown, kind)
         lineage = None if given else show.Lineage.from_program(a_program(shown))
         self.drawn: show.View = shown if given else kind.from_program(shown)
-        view = packed(self.drawn)
+        view = pack_view(self.drawn)
         self._ids = frozenset(_ids(view["json"]))
-        super().__init__(view=view, lineage=packed(lineage) if lineage else NOTHING)
+        super().__init__(view=view, lineage=pack_view(lineage) if lineage else NOTHING)
 
     @traitlets.validate("selected")
     def _validate_selected(self, proposal: dict[str, Any]) -> list[int]:

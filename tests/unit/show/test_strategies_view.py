@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from timerl_widgets import WaysExplorer
+from timerl_widgets import StrategiesExplorer
 
 import timerl_nb as trl
 from timerl_nb.base.errors import CallError, OptionError
-from timerl_nb.collecting.strategy_report import Speed, StrategyRow, Ways
-from timerl_nb.show.systems.collection_strategies import WaysView
+from timerl_nb.collecting.strategy_report import Speed, StrategyReport, StrategyRow
+from timerl_nb.show.systems.collection_strategies import StrategiesView
 
-MADE_UP = Ways(
+MADE_UP = StrategyReport(
     (
         StrategyRow("slow", "ours", Speed(1e3, 900.0, 1200.0), calls=200, launches=2000, copies=0),
         StrategyRow("none", "Gymnasium", why_not="the environment is no Gymnasium's"),
@@ -26,31 +26,36 @@ MADE_UP = Ways(
 
 
 def test_the_view_has_the_fastest_first_and_says_why() -> None:
-    view = WaysView.from_strategies(MADE_UP, "CartPole-v1", 256, 64)
+    view = StrategiesView.from_strategies(MADE_UP, "CartPole-v1", 256, 64)
     assert [row.name for row in view.rows] == ["fast", "slow", "left", "none"]
     assert [row.name for row in view.rows if row.is_chosen] == ["fast"]
-    assert view.told == "fast: it leads, 3,000.0 times as fast as slow."
+    assert view.summary == "fast: it leads, 3,000.0 times as fast as slow."
     text = str(view)
-    assert "CartPole-v1, N = 256, K = 64" in text and view.told in text
+    assert "CartPole-v1, N = 256, K = 64" in text and view.summary in text
     assert "* fast: 3,000,000 steps/s (2,000,000 to 4,000,000)" in text
     assert "  none: the environment is no Gymnasium's" in text and "left: not measured" in text
     picture = view.to_svg()
-    for said in ("✓ fast", "3 M steps/s (2 M to 4 M)", "1 call, 2,000 launches, 1 copy", view.told):
+    for said in (
+        "✓ fast",
+        "3 M steps/s (2 M to 4 M)",
+        "1 call, 2,000 launches, 1 copy",
+        view.summary,
+    ):
         assert said in picture, said
     assert view.to_json()["rows"][1]["speed"] == {"median": 1e3, "least": 900.0, "greatest": 1200.0}
 
 
 @pytest.fixture
-def widget(monkeypatch: pytest.MonkeyPatch) -> Iterator[WaysExplorer]:
+def widget(monkeypatch: pytest.MonkeyPatch) -> Iterator[StrategiesExplorer]:
     asked: list[tuple[int, int]] = []
 
-    def ways_for(self: Any, envs: int, steps: int) -> Ways:
+    def strategies_for(self: Any, envs: int, steps: int) -> StrategyReport:
         asked.append((envs, steps))
         if envs == 13:
             raise OptionError("thirteen is refused.")
         return MADE_UP
 
-    monkeypatch.setattr("timerl_nb.collecting.Collector.ways_for", ways_for)
+    monkeypatch.setattr("timerl_nb.collecting.Collector.strategies_for", strategies_for)
     with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=4) as c:
         made = c.explore()
         made.asked = asked
@@ -63,7 +68,7 @@ def ask(widget: Any, **message: Any) -> None:
 
 
 def test_other_numbers_are_measured_once(widget: Any) -> None:
-    assert isinstance(widget, WaysExplorer) and widget.asked == [(2, 4)]
+    assert isinstance(widget, StrategiesExplorer) and widget.asked == [(2, 4)]
     ask(widget, envs=8, steps=16)
     assert (widget.drawn.envs, widget.drawn.steps, widget.problem) == (8, 16, "")
     assert widget.view["json"]["envs"] == 8
@@ -87,17 +92,17 @@ def test_a_saved_page_has_the_picture(widget: Any) -> None:
     made, _ = widget._repr_mimebundle_()
     assert "✓ fast" in made["image/svg+xml"] and "it leads" in made["text/plain"]
     with pytest.raises(CallError, match="a collector"):
-        WaysExplorer(7)
+        StrategiesExplorer(7)
 
 
 def test_ways_are_measured_for_other_numbers() -> None:
     with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=3, how="scan") as c:
         before = c.next()
-        ways = c.ways_for(3, 2)
-        one = next(row for row in ways if row.name == ways.chosen)
+        strategies = c.strategies_for(3, 2)
+        one = next(row for row in strategies if row.name == strategies.chosen)
         assert one.speed is not None and one.calls is not None
         after = c.next()
         assert before.obs.shape == after.obs.shape == (3, 2, 4)
         assert (before.last_obs == after.obs[0]).all()  # it has continued
         with pytest.raises(Exception, match="envs"):
-            c.ways_for(0, 3)
+            c.strategies_for(0, 3)

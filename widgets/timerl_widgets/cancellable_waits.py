@@ -1,4 +1,4 @@
-"""Waits for work that cannot be interrupted: each names its cause, and can be cancelled."""
+"""CancellableWaits for work that cannot be interrupted: each names its cause, and can be cancelled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Status = dict[str, Any]
 SHORT: Final = 0.3  # seconds; shorter waits are not shown
 
 
-class Waits:
+class CancellableWaits:
     """Runs work on threads, and stops waiting for it on request.
 
     Cancelled work goes on until it ends. It should therefore only fill caches.
@@ -90,5 +90,5 @@ class Waits:
     def cancel(self) -> None:
         """Stop waiting."""
         for answers in [*self._open]:
-            told = "the wait has been cancelled; nothing has changed."
-            answers.put((None, ExecutionError(told)))
+            text = "the wait has been cancelled; nothing has changed."
+            answers.put((None, ExecutionError(text)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from timerl_widgets import Explorer
-from timerl_widgets.place import FamilyPosition
+from timerl_widgets.family_position import FamilyPosition
 
 import timerl_nb as trl
 from tests.unit.driver.test_sweeping import BOUNDS, compiled, returns
@@ -131,7 +131,7 @@ def test_a_sweep_predicts_all_and_measures_some(explorer: Explorer) -> None:
     assert view is not None and view.measured == ("1", "Monte Carlo")
     assert [point.peak is None for point in view.points] == [False, False, True, False, False]
     sent = arrays(explorer.sweeping)
-    assert sent["left"] == 0 and sent["told"] == view.told
+    assert sent["left"] == 0 and sent["summary"] == view.summary
     assert explorer.program.memory.peak == view[1].peak
 
 

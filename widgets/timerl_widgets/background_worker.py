@@ -16,7 +16,7 @@ Piece = Callable[[], bool]
 BREATH: Final = 0.05  # seconds between two parts of background work
 
 
-class Worker:
+class BackgroundWorker:
     """Runs jobs in order; a newer job of the same kind replaces a waiting one.
 
     The thread starts with the first job, and ends after some time without one.

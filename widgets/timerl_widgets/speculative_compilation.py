@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from timerl_nb.show.widget_api import TimeRLError
-from timerl_widgets.kernel import runs_a_cell
+from timerl_widgets.kernel_activity import runs_a_cell
 
 LIMIT: Final = 4.0  # seconds; no speculation for programs that took longer to compile
 QUICK: Final = 1.5  # seconds; above this, no speculation on options in MANY
@@ -40,7 +40,7 @@ def guesses(switches: Sequence[Change], seconds: float) -> tuple[Change, ...]:
     return (*few, *costly) if seconds <= QUICK else tuple(few)
 
 
-class Ahead(Generic[T]):
+class SpeculativeCompiler(Generic[T]):
     """Applies changes one click away from a program before the user requests them.
 
     Args:
@@ -50,7 +50,7 @@ class Ahead(Generic[T]):
         waits: whether a request is waiting; then the current change is interrupted. Completed parts stay
             cached.
         runs: whether a run is active, which speculation would slow down.
-        told: a function called with the number of remaining changes whenever it differs.
+        report_remaining: a function called with the number of remaining changes whenever it differs.
     """
 
     def __init__(
@@ -59,26 +59,31 @@ class Ahead(Generic[T]):
         changes: Sequence[T],
         waits: Callable[[], bool],
         runs: Callable[[], bool],
-        told: Callable[[int], object],
+        report_remaining: Callable[[int], object],
     ) -> None:
-        self._make, self._waits, self._runs, self._told = make, waits, runs, told
-        self._left = list(changes)
+        self._make, self._waits, self._runs, self._report_remaining = (
+            make,
+            waits,
+            runs,
+            report_remaining,
+        )
+        self._remaining = list(changes)
         runs_a_cell()  # registers for events from now on
 
     def __call__(self) -> bool:
         """Apply one change if the kernel is idle, and return whether changes remain."""
-        if self._left and not runs_a_cell() and not self._runs():
+        if self._remaining and not runs_a_cell() and not self._runs():
 
             def check(_: object) -> None:
                 if self._waits():
                     raise Interrupted
 
             try:
-                self._make(self._left[0], check)
+                self._make(self._remaining[0], check)
             except Interrupted:
                 return True
             except TimeRLError:  # impossible changes are reported only on request
                 pass
-            del self._left[0]
-            self._told(len(self._left))
-        return bool(self._left)
+            del self._remaining[0]
+            self._report_remaining(len(self._remaining))
+        return bool(self._remaining)

@@ -6,11 +6,11 @@ from typing import Any
 
 from timerl_nb.show import View
 
-Packed = dict[str, Any]
-NOTHING: Packed = {}
+ViewMessage = dict[str, Any]
+NOTHING: ViewMessage = {}
 
 
-def packed(view: View, **more: Any) -> Packed:
+def pack_view(view: View, **more: Any) -> ViewMessage:
     """Return a view as `{"json": …, "buffers": […]}`, with additional JSON fields. Widgets send buffers as
     bytes.
     """

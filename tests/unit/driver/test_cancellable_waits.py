@@ -1,4 +1,4 @@
-"""Waits of the explorer: when they are shown, and how they end."""
+"""CancellableWaits of the explorer: when they are shown, and how they end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from timerl_widgets.waits import Waits
+from timerl_widgets.cancellable_waits import CancellableWaits
 
 from timerl_nb.base.errors import ExecutionError
 
@@ -18,7 +18,7 @@ class Shown:
         self.status: dict[str, Any] = {"state": state}
         self.history = [self.status]
         self.written = threading.Event()
-        self.waits = Waits(lambda: self.status, self.write)
+        self.waits = CancellableWaits(lambda: self.status, self.write)
 
     def write(self, status: dict[str, Any]) -> None:
         self.status = status

@@ -21,8 +21,8 @@ from timerl_nb.collecting.measurement_cache_key import cost_key
 from timerl_nb.collecting.policies.ready_policies import Random
 from timerl_nb.collecting.strategies.gymnasium_loop import Loop
 from timerl_nb.collecting.strategies.native_vector_environment import Native
-from timerl_nb.collecting.strategy import Counts, Way
-from timerl_nb.collecting.strategy_report import Speed, StrategyRow, Ways
+from timerl_nb.collecting.strategy import Counts, Strategy
+from timerl_nb.collecting.strategy_report import Speed, StrategyReport, StrategyRow
 from timerl_nb.collecting.strategy_selection import SelectedStrategy, check, choose
 from timerl_nb.runtime.jax_backend.arrays_and_devices import device_count
 from timerl_nb.runtime.state.disk_cache import DiskCache
@@ -39,7 +39,7 @@ class Clock:
         return self.now
 
 
-class Made(Way):
+class Made(Strategy):
     """Fake strategy: batches of 100 steps with a fixed duration; records its calls."""
 
     what = "made up"
@@ -54,11 +54,11 @@ class Made(Way):
         prepares: float = 0.0,
         why_not: str | None = None,
         fails: Exception | None = None,
-        wanted: float = 1.0,
+        required_speedup: float = 1.0,
     ) -> None:
         self.name, self.provenance, self._why_not = name, provenance, why_not
         self._clock, self._seconds, self._prepares = clock, cycle(seconds), prepares
-        self._fails, self.wanted = fails, wanted  # type: ignore[misc]
+        self._fails, self.required_speedup = fails, required_speedup  # type: ignore[misc]
         self.seeds: list[int] = []
         self.batches = self.closed = self.ready = 0
 
@@ -82,7 +82,7 @@ class Made(Way):
         self._clock.now += 1.0 if self.batches == 1 else next(self._seconds)
         return SimpleNamespace(count=100)
 
-    def handed_out(self) -> None:
+    def confirm_received(self) -> None:
         pass
 
     @property
@@ -99,42 +99,43 @@ def task(**options: Any) -> Task:
 
 
 def chosen(
-    clock: Clock, *ways: Made, how: str = "auto", of: Task | None = None
+    clock: Clock, *strategies: Made, how: str = "auto", of: Task | None = None
 ) -> SelectedStrategy:
-    check(ways, of or task(), how)
-    return choose(ways, of or task(), how, {}, clock=clock)
+    check(strategies, of or task(), how)
+    return choose(strategies, of or task(), how, {}, clock=clock)
 
 
 def test_the_fastest_is_taken_and_measured_apart() -> None:
     clock = Clock()
     slow, fast = Made(clock, "slow", [0.2]), Made(clock, "fast", [0.1])
     found = chosen(clock, slow, fast)
-    assert found.ways.chosen == "fast" and found.prepared is fast
+    assert found.report.chosen == "fast" and found.prepared is fast
     assert (
-        found.ways.why == "clearly fastest, 2.0 times as fast as slow" and not found.ways.remembered
+        found.report.why == "clearly fastest, 2.0 times as fast as slow"
+        and not found.report.remembered
     )
-    for way in (slow, fast):
-        assert way.batches == 1 + 5 and way.closed == 1 == way.ready
-        assert way.seeds != [5]  # the trajectories' own
-    row = found.ways["slow"]
-    assert row.speed == pytest.approx((500, 500, 500)) and found.ways[0] is row
+    for strategy in (slow, fast):
+        assert strategy.batches == 1 + 5 and strategy.closed == 1 == strategy.ready
+        assert strategy.seeds != [5]  # the trajectories' own
+    row = found.report["slow"]
+    assert row.speed == pytest.approx((500, 500, 500)) and found.report[0] is row
     with pytest.raises(MissingNameError, match="did you mean slow"):
-        found.ways["slwo"]
+        found.report["slwo"]
     assert replace(row, speed=None) == StrategyRow("slow", "ours", None, 7, None, 2)
 
 
 def test_what_is_three_times_slower_stops_after_one() -> None:
     clock = Clock()
-    ways = [Made(clock, n, [s]) for n, s in (("a", 0.1), ("b", 0.31), ("c", 0.29))]
-    found = chosen(clock, *ways)
-    assert [way.batches for way in ways] == [6, 2, 6] and found.ways.chosen == "a"
+    strategies = [Made(clock, n, [s]) for n, s in (("a", 0.1), ("b", 0.31), ("c", 0.29))]
+    found = chosen(clock, *strategies)
+    assert [strategy.batches for strategy in strategies] == [6, 2, 6] and found.report.chosen == "a"
 
 
 @pytest.mark.parametrize(("seconds", "taken"), [(0.095, "one"), (0.09, "many")])
 def test_more_devices_are_taken_where_they_gain_enough(seconds: float, taken: str) -> None:
     clock = Clock()
-    ways = [Made(clock, "one", [0.1]), Made(clock, "slow", [0.11])]
-    found = chosen(clock, *ways, Made(clock, "many", [seconds], wanted=1.1)).ways
+    strategies = [Made(clock, "one", [0.1]), Made(clock, "slow", [0.11])]
+    found = chosen(clock, *strategies, Made(clock, "many", [seconds], required_speedup=1.1)).report
     assert found.chosen == taken
     less = "many is 1.05 times as fast, but has to be 1.1 times as fast"
     assert found.why == (less if taken == "one" else "clearly fastest, 1.1 times as fast as one")
@@ -145,38 +146,40 @@ def test_spread_decides_for_how_long() -> None:
     one, other = Made(clock, "one", [0.13, 0.33]), Made(clock, "other", [0.23, 0.22])
     found = chosen(clock, one, other)
     assert (one.batches, other.batches) == (1 + 10, 1 + 9)  # until 2 s are over for both
-    assert found.ways.why.endswith("but the spread of batches is larger")
-    speed = next(row.speed for row in found.ways if row.name == "one")
+    assert found.report.why.endswith("but the spread of batches is larger")
+    speed = next(row.speed for row in found.report if row.name == "one")
     assert speed is not None and speed.least < speed.median < speed.greatest
 
 
 def test_two_seconds_each_and_ten_in_all() -> None:
     clock = Clock()
-    ways = [Made(clock, f"{k}", [1.5]) for k in range(3)]
-    chosen(clock, *ways)
-    assert [way.batches for way in ways] == [3, 3, 3]
+    strategies = [Made(clock, f"{k}", [1.5]) for k in range(3)]
+    chosen(clock, *strategies)
+    assert [strategy.batches for strategy in strategies] == [3, 3, 3]
     clock = Clock()
     long = Made(clock, "long", [4.0])
     late = [Made(clock, f"{k}", [0.01], prepares=6.0) for k in range(3)]
     found = chosen(clock, long, *late)
-    assert [way.ready for way in late] == [1, 1, 0] and late[1].batches == 101
-    assert found.ways[3].speed is None and "the time limit of 10 s" in str(found.ways[3].why_not)
+    assert [strategy.ready for strategy in late] == [1, 1, 0] and late[1].batches == 101
+    assert found.report[3].speed is None and "the time limit of 10 s" in str(
+        found.report[3].why_not
+    )
 
 
 def test_provenances_are_not_crossed_unless_asked() -> None:
     clock = Clock()
     ours, theirs = Made(clock, "ours", [0.2]), Made(clock, "far", [0.1], provenance="theirs")
     found = chosen(clock, ours, theirs)
-    assert (found.ways.chosen, found.ways.why) == ("ours", "no other strategy applies")
-    assert ours.batches == theirs.ready == 0 and 'how="any"' in str(found.ways[1].why_not)
-    assert chosen(clock, ours, theirs, how="any").ways.chosen == "far"
+    assert (found.report.chosen, found.report.why) == ("ours", "no other strategy applies")
+    assert ours.batches == theirs.ready == 0 and 'how="any"' in str(found.report[1].why_not)
+    assert chosen(clock, ours, theirs, how="any").report.chosen == "far"
 
 
 def test_what_is_asked_for_is_not_measured() -> None:
     clock = Clock()
     one, other = Made(clock, "one", [0.1]), Made(clock, "other", [0.2], why_not="it is not there")
     found = chosen(clock, one, other, how="one")
-    assert found.prepared is one and one.batches == 0 and found.ways.why == "requested by how"
+    assert found.prepared is one and one.batches == 0 and found.report.why == "requested by how"
     with pytest.raises(OptionError, match="'other' does not apply: it is not there"):
         check((one, other), task(), "other")
     with pytest.raises(OptionError, match="how='two' does not exist"):
@@ -187,20 +190,23 @@ def test_what_is_asked_for_is_not_measured() -> None:
 
 def test_environments_that_were_given_are_not_tried_out() -> None:
     clock = Clock()
-    ways = Made(clock, "one", [0.2]), Made(clock, "other", [0.1])
-    found = chosen(clock, *ways, of=task(env=None, vector=object()))
-    assert found.ways.chosen == "one" and not ways[0].batches
+    strategies = Made(clock, "one", [0.2]), Made(clock, "other", [0.1])
+    found = chosen(clock, *strategies, of=task(env=None, vector=object()))
+    assert found.report.chosen == "one" and not strategies[0].batches
 
 
 def test_what_fails_is_not_taken() -> None:
     clock = Clock()
     error = EnvError("the environment is broken.")
-    ways = Made(clock, "one", [0.1], fails=error), Made(clock, "other", [0.2])
-    found = chosen(clock, *ways)
-    assert found.ways.chosen == "other" and found.ways.why == "no other strategy was measured"
-    assert found.ways[0].why_not == "it failed: the environment is broken." and ways[0].closed == 1
+    strategies = Made(clock, "one", [0.1], fails=error), Made(clock, "other", [0.2])
+    found = chosen(clock, *strategies)
+    assert found.report.chosen == "other" and found.report.why == "no other strategy was measured"
+    assert (
+        found.report[0].why_not == "it failed: the environment is broken."
+        and strategies[0].closed == 1
+    )
     with pytest.raises(EnvError, match="is broken"):
-        chosen(clock, ways[0], Made(clock, "third", [0.1], fails=ValueError("later")))
+        chosen(clock, strategies[0], Made(clock, "third", [0.1], fails=ValueError("later")))
 
 
 def test_a_choice_is_remembered(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,15 +215,17 @@ def test_a_choice_is_remembered(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) 
     )
     clock, of = Clock(), task()
 
-    def again(of: Task, *names: str) -> tuple[Ways, list[Made]]:
-        ways = [Made(clock, name, [0.1 * (k + 1)]) for k, name in enumerate(names)]
-        return chosen(clock, *ways, of=of).ways, ways
+    def again(of: Task, *names: str) -> tuple[StrategyReport, list[Made]]:
+        strategies = [Made(clock, name, [0.1 * (k + 1)]) for k, name in enumerate(names)]
+        return chosen(clock, *strategies, of=of).report, strategies
 
     first, _ = again(of, "one", "other")
-    known, ways = again(of, "one", "other")
+    known, strategies = again(of, "one", "other")
     assert known.remembered and tuple(known) == tuple(first)
     assert (known.chosen, known.why) == (first.chosen, first.why)
-    assert [way.batches for way in ways] == [0, 0] and [way.ready for way in ways] == [1, 0]
+    assert [strategy.batches for strategy in strategies] == [0, 0] and [
+        strategy.ready for strategy in strategies
+    ] == [1, 0]
     for others in (replace(of, envs=11), replace(of, steps=9), replace(of, name="another")):
         assert not again(others, "one", "other")[0].remembered
     assert not again(of, "one", "third")[0].remembered
@@ -230,17 +238,22 @@ def test_what_there_was_time_for_is_remembered(
         "timerl_nb.collecting.strategy_selection.disk_cache", lambda: DiskCache(tmp_path)
     )
     clock, of = Clock(), task()
-    ways = [Made(clock, f"{k}", [0.1 + k], prepares=6.0) for k in range(3)]
-    first = chosen(clock, *ways, of=of).ways
+    strategies = [Made(clock, f"{k}", [0.1 + k], prepares=6.0) for k in range(3)]
+    first = chosen(clock, *strategies, of=of).report
     assert first[2].speed is None and "not measured" in str(first[2].why_not)
     again = [Made(clock, f"{k}", [0.1 + k]) for k in range(3)]
     known = chosen(clock, *again, of=of)
-    assert known.ways.remembered and known.ways.chosen == "0"
-    assert [way.batches for way in again] == [0, 0, 0] and known.ways[2].why_not == first[2].why_not
+    assert known.report.remembered and known.report.chosen == "0"
+    assert [strategy.batches for strategy in again] == [0, 0, 0] and known.report[
+        2
+    ].why_not == first[2].why_not
     assert known.expected == first[0].speed and known.again is not None
     assert known.is_expected(1000) and known.is_expected(400)
     assert not known.is_expected(300) and not known.is_expected(3100)
-    assert not known.again().ways.remembered and [way.batches > 0 for way in again] == [True] * 3
+    assert (
+        not known.again().report.remembered
+        and [strategy.batches > 0 for strategy in again] == [True] * 3
+    )
 
 
 class Counted(gymnasium.Env[Any, Any]):
@@ -307,12 +320,12 @@ def test_an_environment_that_became_slower_is_measured_again(
     monkeypatch.setattr(
         "timerl_nb.collecting.strategy_selection.disk_cache", lambda: DiskCache(tmp_path)
     )
-    monkeypatch.setattr("timerl_nb.collecting.collector.WAYS", (Loop(), Twice()))
+    monkeypatch.setattr("timerl_nb.collecting.collector.STRATEGIES", (Loop(), Twice()))
     gymnasium.register("Counted-v1", entry_point=Counted, disable_env_checker=True)
 
-    def collected() -> tuple[Ways, int]:
+    def collected() -> tuple[StrategyReport, int]:
         with trl.collect("gym.Counted-v1", trl.policies.random, envs=2, steps=5) as c:
-            return c.ways, c.next().count
+            return c.strategies, c.next().count
 
     monkeypatch.setattr(Counted, "work", 0.0005)
     assert not collected()[0].remembered and collected()[0].remembered
@@ -323,9 +336,9 @@ def test_an_environment_that_became_slower_is_measured_again(
     assert not collected()[0].remembered and collected()[0].remembered
     monkeypatch.setattr(Counted, "work", 0.02)
     with trl.collect("gym.Counted-v1", trl.policies.random, envs=2, steps=5) as c:
-        assert c.ways.remembered and c.next().obs.shape == (5, 2, 2)
-        assert not c.ways.remembered and c.ways["loop"].speed is not None
-        assert c.ways["loop"].speed.median < 60  # two environments, 20 ms a step of each
+        assert c.strategies.remembered and c.next().obs.shape == (5, 2, 2)
+        assert not c.strategies.remembered and c.strategies["loop"].speed is not None
+        assert c.strategies["loop"].speed.median < 60  # two environments, 20 ms a step of each
         assert c.next().count == 10
     assert collected()[0].remembered and len([*tmp_path.iterdir()]) == len(key) + 1
 
@@ -341,7 +354,7 @@ def test_slow_environments_are_measured_by_few_steps() -> None:
     env = trl.env.make("gym.Counted-v2", work=0.02)
     made = trl.collect(env, trl.policies.random, envs=2, steps=10_000, how="loop")._task
     began = time.perf_counter()
-    found = choose((Loop(), Twice()), made, "auto", {}).ways
+    found = choose((Loop(), Twice()), made, "auto", {}).report
     assert time.perf_counter() - began < 60  # a batch takes 400 s
     row = found["loop"]
     assert row.speed is not None and 10 < row.speed.median <= 50 and row.calls == 20_000
@@ -350,9 +363,9 @@ def test_slow_environments_are_measured_by_few_steps() -> None:
 def test_gymnasiums_own_vectors_are_measured_beside_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("timerl_nb.collecting.collector.WAYS", (Native(), Loop()))
+    monkeypatch.setattr("timerl_nb.collecting.collector.STRATEGIES", (Native(), Loop()))
     with trl.collect("gym.CartPole-v1", trl.policies.random, envs=1, steps=20) as c:
-        assert [row.speed is not None for row in c.ways] == [True, True]
+        assert [row.speed is not None for row in c.strategies] == [True, True]
 
 
 def test_the_table_prints() -> None:
@@ -361,15 +374,15 @@ def test_the_table_prints() -> None:
         StrategyRow("slow", "ours", Speed(1e3, 1e3, 1e3), 64, None, 0),
         StrategyRow("host", "theirs", why_not="a < b"),
     )
-    ways = Ways(rows, "fast", "it leads, 2,000.0 times as fast as slow")
-    assert str(ways).splitlines() == [
-        "  way                       steps a second  calls  launches  copies",
-        "* fast  2,000,000 (1,000,000 to 3,000,000)      1        64       0",
-        "  slow              1,000 (1,000 to 1,000)     64                 0",
+    strategies = StrategyReport(rows, "fast", "it leads, 2,000.0 times as fast as slow")
+    assert str(strategies).splitlines() == [
+        "  strategy                      steps a second  calls  launches  copies",
+        "* fast      2,000,000 (1,000,000 to 3,000,000)      1        64       0",
+        "  slow                  1,000 (1,000 to 1,000)     64                 0",
         "  host  a < b",
         "fast: it leads, 2,000.0 times as fast as slow.",
     ]
-    html = ways._repr_html_()
+    html = strategies._repr_html_()
     assert "<b>fast</b>" in html and "a &lt; b" in html and html.count("<tr>") == 4
 
 
@@ -380,12 +393,13 @@ def test_a_collector_chooses_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> 
     options: Any = {"envs": 4, "steps": 6, "seed": 3}
     with trl.collect(ENV, trl.policies.random, **options) as c:
         first = c.next()
-        ways = c.ways
+        strategies = c.strategies
         several = {"sharded"} if device_count() > 1 else set[str]()
-        assert {row.name for row in ways if row.speed is not None} == {"scan", "step"} | several
-        scan = ways[0]
+        measured = {row.name for row in strategies if row.speed is not None}
+        assert measured == {"scan", "step"} | several
+        scan = strategies[0]
         assert (scan.name, scan.calls, scan.copies) == ("scan", 1, 0) and scan.launches
     with trl.collect(ENV, trl.policies.random, how="scan", **options) as d:
         same = d.next()
-        assert d.ways.chosen == "scan" and d.ways.why == "requested by how"
+        assert d.strategies.chosen == "scan" and d.strategies.why == "requested by how"
     np.testing.assert_array_equal(cast(Any, first).obs, cast(Any, same).obs)

@@ -1,4 +1,4 @@
-"""The widget of the ways of collecting, in a page of its own."""
+"""The widget of the strategies of collecting, in a page of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, expect
 
 import timerl_nb as trl
 from tests.browser.alone import Alone
-from tests.unit.show.test_ways_view import MADE_UP
+from tests.unit.show.test_strategies_view import MADE_UP
 from timerl_nb.base.errors import OptionError
 
 pytestmark = pytest.mark.browser
@@ -19,18 +19,18 @@ pytestmark = pytest.mark.browser
 def test_ways_are_measured_by_keyboard(
     browser: Browser, monkeypatch: pytest.MonkeyPatch, width: int, dark: bool
 ) -> None:
-    def ways_for(self: Any, envs: int, steps: int) -> Any:
+    def strategies_for(self: Any, envs: int, steps: int) -> Any:
         if envs > 1000:
             raise OptionError("that is too many.")
         return MADE_UP
 
-    monkeypatch.setattr("timerl_nb.collecting.Collector.ways_for", ways_for)
+    monkeypatch.setattr("timerl_nb.collecting.Collector.strategies_for", strategies_for)
     with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=4) as c:
         widget = c.explore()
     alone = Alone(browser, widget, width=width, dark=dark)
     page = alone.page
     region = page.get_by_role("region", name="Strategies")
-    expect(region.locator(".trl-told")).to_have_text(MADE_UP.told)
+    expect(region.locator(".trl-summary")).to_have_text(MADE_UP.summary)
     bars = region.locator("svg.trl-bars > g")
     assert bars.count() == len(MADE_UP)
     wide = [bars.nth(k).locator("rect").nth(1).bounding_box() for k in (0, 1)]
@@ -64,7 +64,7 @@ def test_ways_are_measured_by_keyboard(
 def test_a_strategy_is_found_selected_and_saved(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timerl_nb.collecting.Collector.ways_for", lambda *_: MADE_UP)
+    monkeypatch.setattr("timerl_nb.collecting.Collector.strategies_for", lambda *_: MADE_UP)
     with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=4) as c:
         widget = c.explore()
     alone = Alone(browser, widget, width=1000)
@@ -97,6 +97,6 @@ def test_a_strategy_is_found_selected_and_saved(
     page.keyboard.press("Escape")
     alone.settle()
     assert widget.selected == [] and page.locator(".trl-selected").count() == 0
-    assert widget.drawn.told in alone.save("save ways as SVG")
+    assert widget.drawn.summary in alone.save("save strategies as SVG")
     assert alone.said == []
     page.close()
