@@ -15,6 +15,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array, host_array, numbers_of
 from timerl_nb.base.errors import OptionError, ShapeError, one_of
 from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.runtime.jax_backend.graph_function import import_torch
 from timerl_nb.runtime.jax_backend.user_function_calls import first_line
@@ -22,6 +23,7 @@ from timerl_nb.runtime.jax_backend.user_function_calls import first_line
 _BFLOAT16 = NUMPY["bf16"]
 
 
+@explain_call_errors
 def to_torch(x: Any, *, device: str | None = None) -> Any:
     """Return a PyTorch tensor with the values of an array, or a dictionary of tensors for a mapping.
 
@@ -66,6 +68,7 @@ def _as_tensor(torch: Any, x: Any) -> Any:
     return torch.from_numpy(array)
 
 
+@explain_call_errors
 def from_torch(x: Any) -> Any:
     """Return a NumPy array with the values of a tensor, or a dictionary of arrays for a mapping.
 
@@ -104,6 +107,7 @@ def from_torch(x: Any) -> Any:
     return np.asarray(array, order="C")
 
 
+@explain_call_errors
 def explain_copy(x: Any) -> str:
     """Return why `to_torch` copies an array, or `from_torch` a tensor; "" if the memory is shared.
 
@@ -137,6 +141,7 @@ def explain_copy(x: Any) -> str:
     return "" if x.is_contiguous() else "its elements are not contiguous"
 
 
+@explain_call_errors
 def load_into(
     module: Any, parameters: Mapping[str, Any], names: Mapping[str, str] | None = None
 ) -> None:
@@ -183,6 +188,7 @@ def load_into(
         module.load_state_dict(state, strict=False)
 
 
+@explain_call_errors
 def read_from(module: Any, names: Mapping[str, str] | None = None) -> dict[str, Array]:
     """Return copies of the parameters of a PyTorch module, by TimeRL-nb's names and in its shapes.
 

@@ -127,10 +127,10 @@ def ddpg(
             (-policy_value).backward()
             lr_decay = 1.0 - value(t).floating() / value(T).floating()
             learns = value(t) >= learning_starts
-            Adam(actor.params, lr=where(learns, actor_lr * lr_decay, 0.0)).step()
-            Adam(critic.params, lr=where(learns, critic_lr * lr_decay, 0.0)).step()
-            target_actor.soft_update(tau)
-            target_critic.soft_update(tau)
+            Adam(actor.params, lr=actor_lr * lr_decay, when=learns).step()
+            Adam(critic.params, lr=critic_lr * lr_decay, when=learns).step()
+            for network in (target_actor, target_critic):
+                network.soft_update(where(learns, tau, 0.0))
             sample.update(td_error)
         with ctx.region("returns"):
             returns, episodes = episode_returns(step, over=b, along=t)

@@ -56,8 +56,8 @@ def dqn(
     alpha: float | None = None,
     beta: float = 0.4,
     gamma: float = 0.99,
-    lr: float = 2e-3,
-    target_every: int = 500,
+    lr: float = 1e-3,
+    target_every: int = 250,
     epsilon: tuple[float, float, int] = (1.0, 0.01, 3_000),
     learning_starts: int = 500,
     max_norm: float = 10.0,
@@ -172,8 +172,8 @@ def dqn(
             loss = (sample.weight * sample_loss).mean(axis=0).mean(over=b)
             loss.backward()
             lr_decay = 1.0 - value(t).floating() / value(T).floating()
-            rate = where(value(t) >= learning_starts, lr * lr_decay, 0.0)
-            Adam(q.params, lr=rate, max_norm=max_norm).step()
+            learns = value(t) >= learning_starts
+            Adam(q.params, lr=lr * lr_decay, max_norm=max_norm, when=learns).step()
             target_q.hard_update(target_every)
             sample.update(td_error)
         with ctx.region("returns"):

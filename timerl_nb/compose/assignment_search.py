@@ -14,7 +14,11 @@ from typing import Any, Literal
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.text_formatting import format_milliseconds
 from timerl_nb.compiler.language.argument_checks import number
-from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
+from timerl_nb.compiler.language.foreign_names import (
+    expect_type,
+    explain_call_errors,
+    explain_constructor,
+)
 from timerl_nb.compose.primitive_latency_table import Links, Table
 from timerl_nb.compose.units import Bytes
 
@@ -24,6 +28,7 @@ _LEAST = Bytes(1)  # size of a test transfer to find unreachable devices
 _TIE = 12
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Iteration:
     """An assignment of the primitives to devices, with the time of an iteration (Eq. 6).
@@ -71,6 +76,7 @@ class Iteration:
         return f"{where}, experience on {self.memory}: {format_milliseconds(self.seconds, '.4g')} ({said}){modelled}"
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Choice:
     """Best assignment, and all other ones; `str` returns a table.
@@ -226,6 +232,7 @@ def _not_executed(best: Iteration, host: str) -> tuple[str, ...]:
     )
 
 
+@explain_call_errors
 def portability(speeds: Mapping[str, float]) -> float:
     """Return the performance portability φ of a program.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from timerl_nb.base.errors import ShapeError
 from timerl_nb.compiler.language.argument_checks import integer, number
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.compose.primitive_latency_table import Device, Latency, Manager
 from timerl_nb.replay.prioritization.sum_tree import FANOUTS
 from timerl_nb.replay.prioritization.tree_levels import Levels
@@ -19,6 +20,7 @@ from timerl_nb.replay.prioritization.tree_levels import Levels
 _CYCLES = 2  # cycles of a stage per number
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Fpga:
     """An FPGA, described by its resources.

@@ -12,12 +12,13 @@ from typing import Any
 from timerl_nb.base.errors import OptionError, ShapeError
 from timerl_nb.base.text_formatting import align_columns, format_count, format_milliseconds
 from timerl_nb.compiler.language.argument_checks import integer, number
-from timerl_nb.compiler.language.foreign_names import expect_type
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_constructor
 from timerl_nb.compose.units import Bytes, Link, Words
 
 WORD = 4  # bytes of an index, a priority, or a number in a row
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Latency:
     """Time of an operation per iteration.
@@ -73,6 +74,7 @@ class Manager:
             _latency(name, getattr(self, name))
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Device:
     """Latencies of the primitives on a device; None if the device does not support a primitive.
@@ -191,6 +193,7 @@ def _latency(what: str, value: Any) -> None:
     expect_type(value, Latency, f"the latency of {what}", "Latency(seconds).")
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Links:
     """Links between devices.

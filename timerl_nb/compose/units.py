@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from timerl_nb.base.errors import ShapeError
 from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 
 
+@explain_constructor
 @dataclass(frozen=True, order=True)
 class Bytes:
     """A number of bytes.
@@ -34,6 +36,7 @@ class Bytes:
     __rmul__ = __mul__
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Words:
     """A number of words, such as the elements of an array.
@@ -60,6 +63,7 @@ class Words:
         return Bytes(self.count * width)
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Link:
     """Connection between two devices, or of a device with itself.

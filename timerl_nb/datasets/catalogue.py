@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from timerl_nb.base.data_folder import data_folder
 from timerl_nb.base.errors import MissingPartError, OptionError, one_of
-from timerl_nb.compiler.language.foreign_names import expect_type
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
 from timerl_nb.datasets.table import Table, read_table
 from timerl_nb.datasets.trajectories import Trajectories, read_trajectories
 from timerl_nb.scope.analysis.recording_queries import Recording
@@ -28,6 +28,7 @@ _READERS: Final[Mapping[str, Callable[[Path], DataSet]]] = {
 }
 
 
+@explain_call_errors
 def names() -> tuple[str, ...]:
     """Return the names of all data sets, sorted.
 
@@ -41,6 +42,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_files()))
 
 
+@explain_call_errors
 def load(name: str) -> DataSet:
     """Open a data set by its name.
 

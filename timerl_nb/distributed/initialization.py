@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.base.options import environment
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.runtime.jax_backend.process_group import (
     connect,
     disconnect,
@@ -53,6 +54,7 @@ class Processes:
         return self.index == 0
 
 
+@explain_call_errors
 def initialize(
     coordinator: str | None = None,
     processes: int | None = None,
@@ -112,6 +114,7 @@ def initialize(
     return Processes(process_index(), process_count())
 
 
+@explain_call_errors
 def shutdown() -> None:
     """Disconnect this process. All processes must call it. Without a connection it does nothing.
 

@@ -11,11 +11,13 @@ from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.base.options import environment
 from timerl_nb.base.ray_session import RaySession, reason_of_death
 from timerl_nb.compiler.language.argument_checks import is_number
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.distributed.initialization import HEARTBEAT, USUAL_HEARTBEAT, initialize, integer
 
 _USER: Final = "a distributed program"
 
 
+@explain_call_errors
 def run_on_ray(
     function: Callable[[], Any],
     processes: int,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import log, pi
 from typing import Any, Final
 
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.compiler.language.inputs.tensor_sources import random_normal, random_uniform, where
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.distributions.distribution import (
@@ -21,6 +22,7 @@ _TINY: Final = 2.0**-100
 _LEAST: Final = 2.0**-126  # smallest normal float32
 
 
+@explain_constructor
 class Beta(Distribution):
     """Beta distributions, independent per element; all elements together are one draw.
 

@@ -13,6 +13,7 @@ from ml_dtypes import finfo
 from timerl_nb.base.errors import ShapeError
 from timerl_nb.compiler.ir.shapes import NUMPY, is_integer, same_size
 from timerl_nb.compiler.language.argument_checks import integer, is_whole
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     random_gumbel,
     random_uniform,
@@ -23,6 +24,7 @@ from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, operan
 from timerl_nb.distributions.distribution import Distribution, Stream, expect_draw, numbers
 
 
+@explain_constructor
 class Categorical(Distribution):
     """Categorical distribution over the positions of the last axis, with probabilities softmax(logits).
 
@@ -105,6 +107,7 @@ class Categorical(Distribution):
         )
 
 
+@explain_constructor
 class MultiCategorical(Distribution):
     """Several independent categorical draws: the actions of a `MultiDiscrete` space.
 
@@ -173,6 +176,7 @@ class MultiCategorical(Distribution):
         return _total([p.kl(q) for p, q in zip(self.parts, other.parts, strict=True)])
 
 
+@explain_constructor
 class Bernoulli(Distribution):
     """Booleans with probabilities sigmoid(logits), independent per element; all elements together are one draw.
 

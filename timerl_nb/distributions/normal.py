@@ -11,6 +11,7 @@ from ml_dtypes import finfo
 from timerl_nb.base.errors import ShapeError
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.compiler.language.inputs.tensor_sources import random_normal, where
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, operand
 from timerl_nb.distributions.distribution import INSIDE, Distribution, Stream, alike, expect_draw
@@ -32,6 +33,7 @@ class _Reparametrised(Distribution):
         return self.rsample(domain, stream, shared=shared).detach()
 
 
+@explain_constructor
 class Normal(_Reparametrised):
     """Normal distributions, independent per element; all elements together are one draw.
 
@@ -85,6 +87,7 @@ class Normal(_Reparametrised):
         return ((grown + distance.square()) * 0.5 - where(wider == inf, 0.0, wider)).sum()
 
 
+@explain_constructor
 class TanhNormal(_Reparametrised):
     """Normal numbers mapped into an interval by tanh: the policy of soft actor-critic.
 

@@ -17,10 +17,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, Self
 
-from timerl_nb.base.errors import DomainError, EnvError, Origin, one_of, user_origin
+from timerl_nb.base.errors import CallError, DomainError, EnvError, Origin, one_of, user_origin
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.language.argument_checks import checked_name, is_whole
-from timerl_nb.compiler.language.foreign_names import expect_type
+from timerl_nb.compiler.language.foreign_names import (
+    expect_type,
+    explain_call_errors,
+    explain_constructor,
+)
 from timerl_nb.compiler.language.indexing.index_parsing import as_dims
 from timerl_nb.compiler.language.indexing.recurrence_initialization import (
     initial_branch,
@@ -60,6 +64,7 @@ Autoreset = Literal["next_step", "same_step", "disabled"] | AutoresetMode
 _SHOWN = ("obs", "reward", "terminated", "truncated", "alive", "final_obs")
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Step:
     """Result of `env.step`; it unpacks to observation, reward and done.
@@ -366,6 +371,7 @@ def _at_each(x: Tensor, domain: Domain) -> Tensor:
     return tensor_of(x.ctx, made)
 
 
+@explain_constructor
 class Environment(Simulation):
     """Environment written with tensors.
 
@@ -551,6 +557,7 @@ _FACTORIES: dict[str, Callable[..., Simulation]] = {}
 _FAMILIES: dict[str, Callable[..., Simulation]] = {}
 
 
+@explain_call_errors
 def register(name: str, factory: Callable[..., Simulation]) -> None:
     """Register an environment for `make`.
 
@@ -578,6 +585,7 @@ def registered(name: str) -> Callable[..., Simulation] | None:
     return _FAMILIES.get(family) if dot and family in _FAMILIES else _FACTORIES.get(name)
 
 
+@explain_call_errors
 def make(name: str, **options: Any) -> Simulation:
     """Create an environment by its name.
 
@@ -603,6 +611,8 @@ def make(name: str, **options: Any) -> Simulation:
         )
     try:
         return _FACTORIES[name](**options)
+    except CallError as error:
+        raise EnvError(f"{name}: {error.what}", hint=error.hint) from None
     except TypeError as error:
         raise EnvError(f"{name}: {error}.", hint="leave out the option.") from None
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.compiler.language.indexing.recurrence_initialization import (
     initial_branch,
     previous_branches,
@@ -131,6 +132,7 @@ class _Normalization(ResultWrapper):
         return step.alive if self.autoreset is None and not step.endless else None
 
 
+@explain_constructor
 class NormalizeObservation(_Normalization):
     """Normalise observations to a mean of 0 and a variance of 1, by statistics of all observations so far.
 
@@ -196,6 +198,7 @@ def _record_statistics(ctx: Context, begun: Moments, now: Moments, shape: Any) -
         ctx.same_statistic[getattr(begun, name).read.tensor] = x.read
 
 
+@explain_constructor
 class NormalizeReward(_Normalization):
     """Divide rewards by the standard deviation of the discounted returns so far.
 

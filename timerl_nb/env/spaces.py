@@ -9,8 +9,10 @@ import numpy as np
 
 from timerl_nb.base.errors import ShapeError
 from timerl_nb.compiler.language.argument_checks import element_type, is_number, number
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Box:
     """Arrays of numbers between two bounds, in an element type such as "f32", or "u8" for frames.
@@ -42,6 +44,7 @@ class Box:
             object.__setattr__(self, name, _bound(name, getattr(self, name), self.shape))
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Discrete:
     """One integer from 0 to n - 1.
@@ -59,6 +62,7 @@ class Discrete:
     dtype: str = "i32"
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class MultiDiscrete:
     """Several integers, each from 0 to its size - 1.

@@ -17,7 +17,11 @@ import numpy as np
 from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.language.argument_checks import integer, number
-from timerl_nb.compiler.language.foreign_names import expect_type
+from timerl_nb.compiler.language.foreign_names import (
+    expect_type,
+    explain_call_errors,
+    explain_constructor,
+)
 from timerl_nb.compiler.language.inputs.tensor_sources import concat, constant, stack, where
 from timerl_nb.compiler.language.policy.policy_in_program import broadcast_over
 from timerl_nb.compiler.symbolic.dimensions import Domain
@@ -36,6 +40,7 @@ E = TypeVar("E", bound=Simulation)
 _HINT = 'pass trl.env.make("CartPole-v1").'
 
 
+@explain_call_errors
 def TimeLimit(env: Simulation, max_episode_steps: int) -> Simulation:
     """Return a copy of an environment whose episodes are truncated after `max_episode_steps` steps.
 
@@ -112,6 +117,7 @@ class EquationWrapper(Environment):
         return (state[:-1] if self._is_tuple else state[0]), state[-1]
 
 
+@explain_constructor
 class FrameStackObservation(EquationWrapper):
     """Stack the last observations of the episode, oldest first, on a new first axis.
 
@@ -177,6 +183,7 @@ class FrameStackObservation(EquationWrapper):
         return state[-1]
 
 
+@explain_constructor
 class RepeatAction(EquationWrapper):
     """Play each action several times, up to the end of the episode; the reward is the sum.
 
@@ -290,6 +297,7 @@ class ResultWrapper(Simulation):
         return _attribute_inside(self, name)
 
 
+@explain_constructor
 class ClipReward(ResultWrapper):
     """Clip rewards to bounds.
 

@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import CallError, ExecutionError, explain_os_errors
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.execution.logging.run_logger import Row
 from timerl_nb.logs.optional_packages import LOG_FOLDER, part
 
 _EVENTS: Final = "tfevents"
 
 
+@explain_call_errors
 def tensorboard(folder: str | os.PathLike[str]) -> EventFiles:
     """Return a logger for `execute(log=…)` that writes TensorBoard event files.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from timerl_nb.base.errors import ShapeError
 from timerl_nb.compiler.language.argument_checks import integer, number
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import parameter, random_normal
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, operand
 from timerl_nb.nn.module import Module, free_name
@@ -16,6 +17,7 @@ Init = Callable[[tuple[int, ...]], RecurrentTensor]
 ScaledInit = Callable[[float], Init]  # from the gain
 
 
+@explain_call_errors
 def scaled_normal(gain: float = 1.0) -> Init:
     """Return an initialiser: normal values of standard deviation gain / sqrt(inputs).
 
@@ -42,6 +44,7 @@ def scaled_normal(gain: float = 1.0) -> Init:
     return draw
 
 
+@explain_call_errors
 def orthogonal(gain: float = 1.0) -> Init:
     """Return an initialiser: random matrices with orthonormal rows or columns, times `gain`.
 

@@ -12,12 +12,14 @@ from typing import Any
 
 from timerl_nb.base.errors import DomainError, ShapeError
 from timerl_nb.compiler.language.argument_checks import integer, number
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.inputs.tensor_sources import value, where
 from timerl_nb.compiler.language.program_context import current
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, constant, value_of
 
 
+@explain_call_errors
 def linear(i: Index, start: float, end: float, steps: Any = None) -> RecurrentTensor:
     """Interpolate linearly from `start` at 0 to `end` at `steps`; the rate is constant afterwards.
 
@@ -34,6 +36,7 @@ def linear(i: Index, start: float, end: float, steps: Any = None) -> RecurrentTe
     return _share(i, steps) * (end - start) + start
 
 
+@explain_call_errors
 def cosine(i: Index, start: float, end: float = 0.0, steps: Any = None) -> RecurrentTensor:
     """Interpolate from `start` at 0 to `end` at `steps` along half a period of the cosine.
 
@@ -50,6 +53,7 @@ def cosine(i: Index, start: float, end: float = 0.0, steps: Any = None) -> Recur
     return ((_share(i, steps) * pi).cos() + 1.0) * ((start - end) / 2) + end
 
 
+@explain_call_errors
 def exponential(i: Index, start: float, factor: float, steps: int = 1) -> RecurrentTensor:
     """Multiply the rate by `factor` over every `steps` steps, continuously.
 
@@ -74,6 +78,7 @@ def exponential(i: Index, start: float, factor: float, steps: int = 1) -> Recurr
     return (_count(i) * (log(factor) / integer("steps", steps, least=1))).exp() * start
 
 
+@explain_call_errors
 def piecewise(i: Index, start: float, changes: Mapping[int, float]) -> RecurrentTensor:
     """Change the rate at given positions.
 
@@ -99,6 +104,7 @@ def piecewise(i: Index, start: float, changes: Mapping[int, float]) -> Recurrent
     return rate
 
 
+@explain_call_errors
 def warmup(i: Index, rate: float | RecurrentTensor, steps: Any) -> RecurrentTensor:
     """Increase the rate linearly from 0 over the first `steps` steps.
 

@@ -16,6 +16,7 @@ from timerl_nb.base.text_formatting import (
     format_count,
     format_duration,
 )
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.program_runs.run_observation import Names, Sort, run_observed
 from timerl_nb.execution.telemetry.program_live_frames import Watched
@@ -155,6 +156,7 @@ class Profile:
     __repr__ = __str__
 
 
+@explain_call_errors
 def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Profile:
     """Run a program and measure each kernel or call.
 

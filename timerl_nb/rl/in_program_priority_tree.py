@@ -17,6 +17,7 @@ import numpy as np
 from timerl_nb.base.errors import ShapeError
 from timerl_nb.compiler.ir.shapes import is_integer
 from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.compiler.language.foreign_names import explain_call_errors, explain_constructor
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     arange,
     maximum,
@@ -57,6 +58,7 @@ class Draws:
         return where(there, ratio ** -operand(None, beta), 0.0)
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class DeviceTree:
     """Sum tree of priorities at a point, created by `device_tree`.
@@ -179,6 +181,7 @@ def chosen(sums: Tensor, share: Tensor, size: int) -> Tensor:
     return below.cast("i32").sum(axis=-1)
 
 
+@explain_call_errors
 def device_tree(size: int, fanout: int = 8, *, domain: Any = None) -> DeviceTree:
     """Create a sum tree of priorities, for prioritised replay inside a program.
 

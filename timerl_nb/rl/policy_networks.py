@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 from timerl_nb.base.errors import EnvError, ShapeError, TimeRLError, user_origin
 from timerl_nb.compiler.ir.operations import Read
 from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, parameter
 from timerl_nb.compiler.language.policy.environment_and_action_record import Actor, call_network
 from timerl_nb.compiler.language.program_context import current
@@ -197,6 +198,7 @@ class Policy(Module):
         return made[1].log_prob(a)
 
 
+@explain_constructor
 class DNNBuilder:
     """Builder of policy networks, sized by an environment's spaces.
 

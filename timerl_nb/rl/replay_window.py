@@ -11,6 +11,7 @@ from typing import Any
 
 from timerl_nb.base.errors import DomainError
 from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.indexing.index_parsing import as_dims
 from timerl_nb.compiler.language.inputs.tensor_sources import random_bits, where
 from timerl_nb.compiler.language.program_context import current
@@ -146,6 +147,7 @@ class Window:
         return x.detach().reshape((*(1,) * len(shape), *x.shape)).expand(*shape, *x.shape)
 
 
+@explain_call_errors
 def window(length: int, over: Any, *, steps: int = 1) -> Window:
     """Create a replay window over the last `length` transitions along a dimension.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from timerl_nb.base.errors import OptionError
-from timerl_nb.compiler.language.foreign_names import expect_type
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.kernel_stream import Stream, upstream_of
 from timerl_nb.streams.run_report import Report
@@ -46,6 +46,7 @@ class Graph:
     construction: float
 
 
+@explain_call_errors
 def graph(stream: Stream) -> Graph:
     """Return the dependence graph of a stream, for `stream.run("graph", built=…)`.
 

@@ -13,6 +13,7 @@ import numpy as np
 from timerl_nb.base.c_extensions import load_extension
 from timerl_nb.base.errors import CallError, ShapeError
 from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 
 
 class Segment(NamedTuple):
@@ -61,6 +62,7 @@ native: Any = load_extension("timerl_nb.streams._segments", "memory lookup")
 _SPACES: Final = {"cpu": HOST}  # by device; other devices get the next lower numbers
 
 
+@explain_call_errors
 def segment(of: Any, start: int | None = None, stop: int | None = None) -> Segment:
     """Return a part of a buffer, by its first byte and the byte after its last one.
 
@@ -101,6 +103,7 @@ def segment(of: Any, start: int | None = None, stop: int | None = None) -> Segme
     return Segment(whole.buffer, whole.start + first, whole.start + last)
 
 
+@explain_call_errors
 def segment_of(view: Any) -> Segment:
     """Return the address range of an array. For a strided view it includes the gaps.
 

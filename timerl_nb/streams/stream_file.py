@@ -24,7 +24,7 @@ from timerl_nb.base.atomic_files import (
     write_whole,
 )
 from timerl_nb.base.errors import CallError, ExecutionError
-from timerl_nb.compiler.language.foreign_names import expect_type
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.memory_segments import ANY, Segment
@@ -35,6 +35,7 @@ _ANY: Final = -1
 _COSTS: Final = attrgetter("blocks", "operations", "nbytes", "registers")
 
 
+@explain_call_errors
 def save(stream: Stream, path: str | Path) -> None:
     """Write a stream to a file. Equal streams produce equal bytes.
 
@@ -108,6 +109,7 @@ def _relative(kernels: Sequence[Kernel]) -> dict[Segment, Segment]:
     return found
 
 
+@explain_call_errors
 def load(path: str | Path) -> Stream:
     """Read a stream from a file. It can be inspected and simulated, but not run.
 

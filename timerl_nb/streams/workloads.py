@@ -9,13 +9,14 @@ from typing import Final
 from timerl_nb.base.data_folder import data_folder
 from timerl_nb.base.errors import MissingPartError, OptionError, one_of
 from timerl_nb.compiler.language.argument_checks import integer
-from timerl_nb.compiler.language.foreign_names import expect_type
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.stream_file import load
 
 _SUFFIX: Final = ".stream.gz"
 
 
+@explain_call_errors
 def workload(name: str, image: int = 0) -> Stream:
     """Return a recorded stream: a simulation step, an inference of a network, or contacts between rigid bodies.
 

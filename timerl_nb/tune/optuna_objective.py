@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from timerl_nb.base.atomic_files import user_path
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.driver.program import Program
 from timerl_nb.execution.results.final_means import final_means
 from timerl_nb.execution.results.run_result import Result
@@ -21,6 +22,7 @@ from timerl_nb.tune.trial_arguments import (
 )
 
 
+@explain_call_errors
 def objective(
     program: Callable[[Any], Program],
     metric: str,

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.driver.program import Program
 from timerl_nb.logs.optional_packages import part
 from timerl_nb.runtime.state.run_folder import RunFolder
@@ -27,6 +28,7 @@ _LAST: Final = "last_row.json"
 _NEVER: Final = "1000000h"  # a run is saved when it is stopped
 
 
+@explain_call_errors
 def trainable(
     program: Callable[[dict[str, Any]], Program],
     metric: str,

@@ -32,7 +32,7 @@ LEARNT = {
     "reinforce": 190,
     "ppo": 475,
     "clipped_ppo": 450,
-    "dqn": 300,
+    "dqn": 475,
     "ddpg": -250,
     "a2c": 250,
     "r2d2": 0.9,

@@ -353,6 +353,24 @@ def test_a_finished_run_goes_on_for_more_iterations(
     assert short["return"].shape == (9,)
 
 
+def test_a_finished_run_with_a_shifted_update_goes_on(tmp_path: Path) -> None:
+    """With lag=2, the loop has one iteration more than I: the update of i runs in iteration i + 1."""
+    context = trl.algorithms.impala(anneal=False, hidden=(4,), lag=2)
+    program = context.compile({"B": 2, "I": 4, "T": 3}, trl.Options(executor="xla"))
+    program.execute(3, checkpoint=tmp_path, progress=False)
+    assert RunFolder(tmp_path).manifest().turn == 5
+    longer = program.with_bounds({"I": 6}).execute(3, progress=False)
+    assert_alike(longer, program.resume(tmp_path, bounds={"I": 6}, progress=False))
+
+
+def test_a_finished_run_of_one_iteration_has_no_earlier_state(tmp_path: Path) -> None:
+    """The outermost loop of the program is then over t, and its iterations do not exist with another I."""
+    program = learning().with_bounds({"I": 1})
+    program.execute(3, checkpoint=tmp_path, every=2, progress=False)
+    with pytest.raises(ExecutionError, match="no state before its last iteration was saved"):
+        program.resume(tmp_path, bounds={"I": 2})
+
+
 def test_a_finished_run_without_an_earlier_state_has_no_other_number(tmp_path: Path) -> None:
     learning().execute(3, checkpoint=tmp_path, progress=False)
     said = json.loads((tmp_path / "manifest.json").read_text())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from docs.api_pages import public_modules, public_names
 from timerl_nb.base import errors
 from timerl_nb.compiler.language.foreign_names import CONTEXT, MODULE, MODULES, TENSOR
 
@@ -329,3 +332,57 @@ def test_foreign_words_are_not_ours() -> None:
     assert [name for name in MODULE if name in trl.__all__] == []
     for words in (TENSOR, MODULES, CONTEXT, MODULE):
         assert all(hint.endswith(".") for hint in words.values())
+
+
+# classes that users construct; the library constructs all others
+CONSTRUCTED = """
+trl.compose: Bytes Choice Device Fpga Iteration Latency Link Links Words
+trl.distributions: Bernoulli Beta Categorical MultiCategorical Normal TanhNormal
+trl.env: Box CartPole ClipReward Discrete FrameStackObservation MultiDiscrete NormalizeObservation RepeatAction TMaze
+trl.optim: SGD Adam AdamW RMSProp
+trl.replay: Allocation BySpeed Ddpg Dqn Hindsight LinearSchedule Proportional Replay Sac SampleToInsertRatio Sequences \
+Stepwise SumTree Td3
+trl.scope: audit devices record tap
+trl.streams: Gpu
+trl: Context DNNBuilder Options Resource
+"""
+
+
+def called() -> Iterator[tuple[str, Any]]:
+    modules = public_modules()
+    for module_name, module in modules.items():
+        if module_name not in ("trl", "trl.show"):
+            for name in public_names(module):
+                if inspect.isfunction(value := getattr(module, name)):
+                    yield f"{module_name}.{name}", value
+    for module_name, names in (line.split(":") for line in CONSTRUCTED.strip().splitlines()):
+        for name in names.split():
+            yield f"{module_name}.{name}", getattr(modules[module_name], name)
+
+
+def test_an_unknown_argument_is_explained_everywhere() -> None:
+    found: dict[str, str] = {}
+    for name, function in called():
+        try:
+            function(no_such_option=1)
+        except errors.TimeRLError:
+            continue
+        except TypeError as error:
+            found[name] = str(error)
+        else:
+            found[name] = "accepted"
+    assert not found
+
+
+@pytest.mark.parametrize("name", ["Dqn", "Ddpg", "Td3", "Sac"])
+def test_options_of_algorithms_with_actors_are_explained(name: str) -> None:
+    with pytest.raises(errors.CallError, match=rf"did you mean 'hidden'\? the signature is {name}"):
+        getattr(trl.replay, name)(hiden=(4,))
+    with pytest.raises(errors.CallError, match="use lr=; the signature"):
+        getattr(trl.replay, name)(learning_rate=0.1)
+
+
+def test_options_of_environments_are_explained() -> None:
+    with pytest.raises(errors.EnvError, match=r"^CartPole-v1: .*'max_step'") as found:
+        trl.env.make("CartPole-v1", max_step=5)
+    assert "did you mean 'max_steps'?" in found.value.hint

@@ -200,6 +200,22 @@ def test_algorithms_are_what_the_reference_says(name: str, options: dict[str, An
     assert_same(want.outputs("parameter"), result.parameters, "parameters")
 
 
+@pytest.mark.parametrize(("name", "lr"), [("ddpg", (1e-3, 1e-3)), ("dqn", 1e-3)])
+def test_adam_starts_with_the_first_update(name: str, lr: Any) -> None:
+    """Adam's first step has the size of the rate. Moments of gradients before `learning_starts` would change it."""
+    starts = 3
+    small = {"hidden": (4,), "buffer_size": 3, "batch": 2, "steps": 1, "lr": lr}
+    small["learning_starts"] = starts
+    ctx = getattr(trl.algorithms, name)(**small)
+    before, after = (
+        ctx.compile({"B": 2, "T": T}, trl.Options(executor="interpret")).execute(seed=3).parameters
+        for T in (starts, starts + 1)
+    )
+    rate = 1e-3 / (starts + 1)  # decreases linearly from 1e-3
+    for key, p in after.items():
+        np.testing.assert_allclose(abs(p - before[key]), rate, rtol=1e-3, err_msg=key)
+
+
 @pytest.mark.parametrize("name", ["ddpg", "dqn", "r2d2", "sac", "td3"])
 def test_pages_show_the_loops(name: str) -> None:
     bounds = {"B": 2, "I": 40, "T": 10} if name == "r2d2" else {"B": 2, "T": 40}

@@ -99,9 +99,9 @@ def test_medians_are_compared_with_the_threshold() -> None:
 def test_peers_have_our_arguments() -> None:
     task = learning_tasks.Row("dqn", "CartPole-v1", 120_000, 475, "").task
     found = sb3_learning.arguments("dqn", task)
-    assert found["batch_size"] == 16 * 8 and found["target_update_interval"] == 500 * 8
+    assert found["batch_size"] == 16 * 8 and found["target_update_interval"] == 250 * 8
     assert found["exploration_fraction"] == 3_000 / 15_000
-    assert found["learning_rate"](0.5) == 1e-3
+    assert found["learning_rate"](0.5) == 0.5e-3
     clipped = sb3_learning.arguments("clipped_ppo", curves.TASKS["clipped_ppo"])
     assert (clipped["batch_size"], clipped["n_steps"], clipped["vf_coef"]) == (128, 128, 0.25)
     assert sb3_learning.arguments("sac", curves.TASKS["sac"])["ent_coef"] == "auto"

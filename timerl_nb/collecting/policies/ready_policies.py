@@ -20,6 +20,7 @@ from timerl_nb.collecting.policies.collecting_policy import (
     nothing_follows,
 )
 from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.inputs.tensor_sources import random_normal, random_uniform, stack
@@ -33,6 +34,7 @@ __all__ = ["random"]
 __getattr__, __dir__ = _module_names("trl.policies", lambda: __all__)
 
 
+@explain_call_errors
 def random(*_: Any) -> None:
     """Policy with random actions, as an argument of `trl.collect`.
 

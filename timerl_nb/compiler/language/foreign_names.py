@@ -304,6 +304,12 @@ def explain_method_errors(cls: C) -> C:
     return cls
 
 
+def explain_constructor(cls: C) -> C:
+    """Decorate a class: apply `explain_call_errors` to its constructor alone, for classes with frequent calls."""
+    cls.__init__ = explain_call_errors(vars(cls)["__init__"])  # pyrefly: ignore[method-assign]
+    return cls
+
+
 def _argument_hint(name: str, known: Sequence[str]) -> str:
     """Return the equivalent of an unknown argument, or the argument with the closest name."""
     hint = _ARGUMENTS.get(name, "")

@@ -66,7 +66,11 @@ from timerl_nb.compiler.language.argument_checks import (
     is_size,
     is_whole,
 )
-from timerl_nb.compiler.language.foreign_names import TENSOR, explain_method_errors
+from timerl_nb.compiler.language.foreign_names import (
+    TENSOR,
+    explain_call_errors,
+    explain_method_errors,
+)
 from timerl_nb.compiler.language.indexing.conditional_domains import split, subset_of
 from timerl_nb.compiler.language.indexing.index_parsing import (
     Condition,
@@ -1051,6 +1055,7 @@ def apply(kind: str, args: Sequence[RecurrentTensor], attrs: Any = NO_ATTRS) -> 
     return _add(args[0].ctx, kind, args, attrs)
 
 
+@explain_call_errors
 def constant(ctx: Context, value: Any, dtype: DType | None = None) -> RecurrentTensor:
     """Add a constant without symbolic dimensions."""
     array = np.asarray(value)

@@ -105,13 +105,35 @@ class Cuts:
     def last_extendable_turn(self) -> int:
         """The last number of iterations after which a run of more iterations has the same state.
 
-        It is within the longest loop, before its last iteration. 0 if there is none.
+        It is within the longest loop, before the first iteration at the last point of the outermost dimension. 0 if
+        there is none.
         """
         if self.why_none:
             return 0
         counts = [count_of(self._loop(part)) for part in self._loops]
         longest = counts.index(max(counts))
-        return max(0, sum(counts[: longest + 1]) - 1)
+        later = self._iterations_after_last_point(self._loop(self._loops[longest]))
+        return 0 if later is None else max(0, sum(counts[: longest + 1]) - 1 - later)
+
+    def _iterations_after_last_point(self, loop: Loop) -> int | None:
+        """Return the number of iterations after the first one at the last point of the outermost dimension.
+
+        A loop has such iterations if its statements have different offsets, for example `S(i)` and `R(i - 1)`. None
+        if the loop is not over the outermost dimension.
+        """
+        around = self.plan.clock.schedule.loops()
+        later: list[int] = []
+        for node in subtree_nodes(loop):
+            if not isinstance(node, Execute):
+                continue
+            op = self._pdg[node.op_id]
+            outer = {d for _, at in around[statement_name(op)][:1] for d in at.symbols}
+            for d, e in zip(op.domain, node.point, strict=True):
+                if d in outer and e.symbols == {loop.counter}:
+                    reached = evaluate(e, {loop.counter: loop.last.const})
+                    extra = reached - (self._pdg.dims[d].count(self.plan.bounds) - 1)
+                    later.append(max(0, -(-extra // loop.step)))
+        return max(later, default=None)
 
     def turns(self, cut: Cut) -> int | None:
         """Return the number of iterations before a cut; None for an impossible cut."""

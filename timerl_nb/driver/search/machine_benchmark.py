@@ -8,6 +8,7 @@ from typing import Final
 from timerl_nb.base.interleaved_timing import time_shortest_call
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import Options
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import tensor, zeros
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.driver.search.machine_constants import keep, machine_here
@@ -18,6 +19,7 @@ _OPERANDS: Final = 8
 _TIMES: Final = 3
 
 
+@explain_call_errors
 def tune_machine() -> Machine:
     """Measure this machine, and use the figures in all later compilations.
 

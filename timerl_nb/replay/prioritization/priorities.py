@@ -9,8 +9,10 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array, convert_array
 from timerl_nb.base.errors import OptionError, ShapeError
 from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Proportional:
     """Proportional prioritisation: the priority of a row is `(|error| + eps) ** alpha`.

@@ -13,6 +13,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array, convert_array, indices
 from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError
 from timerl_nb.compiler.language.argument_checks import integer, is_whole, number
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.replay.prioritization.tree_engine import engine_of
 from timerl_nb.replay.prioritization.tree_levels import Levels
 
@@ -20,6 +21,7 @@ _F64 = np.dtype(np.float64)
 FANOUTS = tuple(2**k for k in range(1, 9))
 
 
+@explain_constructor
 class SumTree:
     """Sum tree over numbered entries; all priorities are zero at first.
 

@@ -12,12 +12,14 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array, convert_array
 from timerl_nb.base.errors import OptionError, ShapeError, one_of
 from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.replay.storage.n_step_returns import check_env_count, ends_of
 from timerl_nb.replay.storage.ring_rows import Field
 
 _STRATEGIES = ("future", "final", "episode")
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Hindsight:
     """Additional rows with goals that the episode reached, for `trl.Replay(…, hindsight=)`.

@@ -11,6 +11,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, ShapeError
 from timerl_nb.compiler.ir.shapes import dtype_name
 from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.compiler.language.inputs.user_defined_functions import Resource, udf
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.replay.storage.rate_limits import Beta, check_beta
@@ -21,6 +22,7 @@ from timerl_nb.replay.storage.sample import Sample, Ticket
 _NONE = 2**64 - 1  # serial number in tickets of empty samples
 
 
+@explain_constructor
 class InProgram:
     """Replay buffer of a program (`trl.replay.InProgram`). Each run creates a new one from the run's seed.
 

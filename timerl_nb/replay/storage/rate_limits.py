@@ -8,10 +8,12 @@ from math import inf
 from typing import Any
 
 from timerl_nb.compiler.language.argument_checks import integer, number
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 
 Beta = float | Callable[[int], float]
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class SampleToInsertRatio:
     """Limit on the number of drawn rows per inserted row, for `trl.Replay(…, limiter=)`.
@@ -76,6 +78,7 @@ class SampleToInsertRatio:
         return self.samples_per_insert * (inserted - self.min_size_to_sample) - sampled
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class LinearSchedule:
     """Linear schedule of the exponent beta, for `sample(beta=)` and `trl.replay.train(beta=)`.

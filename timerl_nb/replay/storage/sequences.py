@@ -11,12 +11,14 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.replay.storage.n_step_returns import check_env_count, ends_of
 from timerl_nb.replay.storage.ring_rows import FLAG, Field
 
 _ADDED = ("mask", "learn")
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Sequences:
     """Sequences as entries of a buffer, for `trl.Replay(…, sequence=)`.

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from timerl_nb.compiler.language.argument_checks import integer, number, numbers
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.replay.training.actor_critic_learning import ActorCritic
 
 
@@ -46,6 +47,7 @@ class _Deterministic(ActorCritic):
         return -self._values(state["critics"], obs, action)[0], jnp.zeros((), jnp.float32)
 
 
+@explain_constructor
 @dataclass(frozen=True, eq=False)
 class Ddpg(_Deterministic):
     """Deep deterministic policy gradients with fully connected networks and Adam.
@@ -77,6 +79,7 @@ class Ddpg(_Deterministic):
         return 1
 
 
+@explain_constructor
 @dataclass(frozen=True, eq=False)
 class Td3(_Deterministic):
     """Twin delayed DDPG: the smaller value of two critics, noise in the target, a delayed actor.

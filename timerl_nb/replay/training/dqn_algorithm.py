@@ -14,6 +14,7 @@ import numpy as np
 
 from timerl_nb.base.errors import EnvError
 from timerl_nb.compiler.language.argument_checks import number, numbers, widths
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.env.spaces import Discrete
 from timerl_nb.replay.training.algorithm_environment import WithEnvironment
 from timerl_nb.replay.training.dense_networks import (
@@ -26,6 +27,7 @@ from timerl_nb.replay.training.dense_networks import (
 )
 
 
+@explain_constructor
 @dataclass(frozen=True, eq=False)
 class Dqn(WithEnvironment):
     """DQN with a fully connected network, the Huber loss and Adam.

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.replay.training.actor_critic_learning import ActorCritic
 
 
+@explain_constructor
 @dataclass(frozen=True, eq=False)
 class Sac(ActorCritic):
     """Soft actor-critic: two critics, a normal distribution mapped by tanh, and a learnt temperature.

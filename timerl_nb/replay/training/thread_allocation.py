@@ -12,8 +12,10 @@ from typing import Protocol, runtime_checkable
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.text_formatting import format_count, format_milliseconds
 from timerl_nb.compiler.language.argument_checks import integer, number
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Allocation:
     """Division of the host's threads between acting and training, and of a batch between learner and trainers.
@@ -72,6 +74,7 @@ class Allocation:
         return f"{parts}, the learner {self.batch - self.rows}"
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Latencies:
     """Durations of the stages of one iteration in seconds, medians over several iterations.
@@ -162,6 +165,7 @@ class Policy(Protocol):
     def move(self, now: Allocation, measured: Latencies) -> Move: ...
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Stepwise:
     """Reallocation by Algorithm 1 of PEARL: relieves the slowest stage, one step at a time.
@@ -216,6 +220,7 @@ class Stepwise:
         return Move(now, _sound(after), measured, why)
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class BySpeed:
     """Reallocation to the shortest predicted iteration, from the measured rows per second of learner and

@@ -23,6 +23,7 @@ from typing import Any, Final
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.base.text_formatting import align_columns
 from timerl_nb.compiler.language.argument_checks import is_number
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.scope.recording import recorder
 from timerl_nb.scope.recording.recorder import this_lane
 from timerl_nb.scope.storage.event_format import Library
@@ -55,6 +56,7 @@ class UnwrappedFunction:
     ns: int
 
 
+@explain_constructor
 class audit:
     """Search for native functions without a wrapper, as a context manager.
 

@@ -17,6 +17,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.text_formatting import align_columns, format_ns_as_ms
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.scope.analysis.blocked_time import with_waits
 from timerl_nb.scope.analysis.process_tree import Moment, processes
 from timerl_nb.scope.analysis.stack_frames import frames
@@ -68,6 +69,7 @@ class Chain:
     __repr__ = __str__
 
 
+@explain_call_errors
 def critical_chain(recording: Lanes | Readable, phase: str, occurrence: int = 0) -> Chain:
     """Return the critical path of a phase, across threads and processes.
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from timerl_nb.base.text_formatting import align_columns
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.scope.analysis.state_intervals import WORDS, pieces, without_gaps
 from timerl_nb.scope.analysis.thread_timelines import Lanes, Readable, lanes_of
 from timerl_nb.scope.storage.event_format import MISSED_OPERATION, Kind
 
 
+@explain_call_errors
 def transitions(recording: Lanes | Readable) -> dict[tuple[str, str, str], int]:
     """Count the calls from one library into another.
 

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.base.text_formatting import align_columns, format_ns_as_ms
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.scope.analysis.thread_timelines import Lanes, Process, Readable, lanes_of
 from timerl_nb.scope.analysis.time_breakdown import Breakdown, overlap_of
 from timerl_nb.scope.device_activity.clock_alignment import HostClock
@@ -94,6 +95,7 @@ class ProcessTree:
     __repr__ = __str__
 
 
+@explain_call_errors
 def processes(recording: Lanes | Readable) -> ProcessTree:
     """Return the process tree of a recording, with the time breakdown of each process.
 

@@ -19,6 +19,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.text_formatting import align_columns, format_ns_as_ms
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.scope.analysis.blocked_time import with_waits
 from timerl_nb.scope.analysis.state_intervals import (
     PIECE,
@@ -203,6 +204,7 @@ def _ms(*ns: int) -> list[str]:
     return [format_ns_as_ms(one) for one in ns]
 
 
+@explain_call_errors
 def overlap_of(
     recording: Lanes | Readable, busy: Busy | None = None, by: Literal["time", "launch"] = "time"
 ) -> Breakdown:

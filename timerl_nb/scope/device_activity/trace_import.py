@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from timerl_nb.base.atomic_files import LONGEST_TEXT, parse_json, read_regular, user_path
 from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.scope.device_activity.clock_alignment import Anchor, Joint
 from timerl_nb.scope.device_activity.device_operations import TracedWindow
 from timerl_nb.scope.device_activity.kineto import kineto
@@ -21,6 +22,7 @@ from timerl_nb.scope.storage.recording_writer import MANIFEST
 _WIDTH: Final = 1_000
 
 
+@explain_call_errors
 def add_trace(
     folder: str | os.PathLike[str], path: str | os.PathLike[str], process: int | None = None
 ) -> TracedWindow:

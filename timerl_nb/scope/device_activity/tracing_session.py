@@ -15,6 +15,7 @@ from time import monotonic_ns
 from typing import Final
 
 from timerl_nb.base.errors import OptionError, TimeRLError, warn
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.scope.device_activity.clock_alignment import Anchor, Joint
 from timerl_nb.scope.device_activity.device_operations import TracedWindow
 from timerl_nb.scope.device_activity.trace_data import Rows, Trace, write_trace
@@ -25,6 +26,7 @@ from timerl_nb.scope.storage.event_format import Kind
 _ANCHORS: Final = 5  # clock comparisons at each end; the most accurate one is used
 
 
+@explain_constructor
 class devices:
     """Trace of device operations during a recording, as a context manager.
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.base.errors import ExecutionError, OptionError, explain_os_errors, warn
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.scope.calibration.microbenchmark_cost import measure_call_costs
 from timerl_nb.scope.device_activity.clock_alignment import Anchor
 from timerl_nb.scope.device_activity.tracing_session import Steps
@@ -92,6 +93,7 @@ def host_name() -> str:
     return os.environ.get(_HOST_NAME) or socket.gethostname()
 
 
+@explain_call_errors
 def worker_environment(address: str | None = None) -> dict[str, str]:
     """Return environment variables with which other Python processes join the open recording.
 

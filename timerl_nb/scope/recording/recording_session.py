@@ -14,6 +14,7 @@ from typing import Final
 
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import OptionError
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.scope.analysis.recording_queries import Recorded, Recording
 from timerl_nb.scope.calibration.microbenchmark_cost import measure_call_costs
 from timerl_nb.scope.device_activity.tracing_session import Steps
@@ -27,6 +28,7 @@ from timerl_nb.scope.wrappers.library_wrappers import Tapping
 _SUSPENDED: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
+@explain_constructor
 class record(Recorded):
     """Recording of a program's time, as a context manager.
 

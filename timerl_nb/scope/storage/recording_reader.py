@@ -20,6 +20,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.atomic_files import LONGEST_TEXT, parse_json, user_path
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.compiler.language.argument_checks import printable
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.scope.analysis.phase_inheritance import with_phases
 from timerl_nb.scope.analysis.recording_queries import Recording
 from timerl_nb.scope.analysis.thread_timelines import BLOCKED, Lane, Process
@@ -61,6 +62,7 @@ _LINE: Final = (
 )
 
 
+@explain_call_errors
 def read(folder: str | os.PathLike[str]) -> Recording:
     """Read a recording from its folder, or from a zip file of the folder.
 

@@ -7,12 +7,14 @@ from types import ModuleType
 from typing import Final
 
 from timerl_nb.base.errors import OptionError, one_of
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.scope.storage.event_format import Library
 from timerl_nb.scope.wrappers.function_wrappers import Taps
 
 _CATEGORIES: Final = {one.name.lower(): one for one in Library if one is not Library.PYTHON}
 
 
+@explain_constructor
 class tap:
     """Wrapper of the native functions of a module, so that recordings report their time separately.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from timerl_nb.base.errors import CallError
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.driver.program import Program
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.recorders.jax_function import record_xla
@@ -15,6 +16,7 @@ from timerl_nb.streams.recorders.timerl_program import record_program
 from timerl_nb.streams.recorders.torch_module import is_of_torch, record_torch
 
 
+@explain_call_errors
 def record(function: Any, *args: Any, **kwargs: Any) -> Stream:
     """Record the kernels that a function or program launches.
 

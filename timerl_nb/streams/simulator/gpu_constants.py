@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from timerl_nb.base.errors import OptionError
+from timerl_nb.compiler.language.foreign_names import explain_constructor
 from timerl_nb.streams.kernel_declaration import THREADS, Kernel
 
 WARPS: Final = THREADS // 32  # warps per block
@@ -20,6 +21,7 @@ def _constant(value: Any, source: str) -> Any:
     return field(default=value, metadata={"source": source})
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Gpu:
     """GPU and host of a simulation. Times are in µs; each field's metadata has its source.

@@ -155,6 +155,7 @@ def _describe_value(value: Any) -> str:
     return f"{len(value)} value(s)" if isinstance(value, tuple) else type(value).__name__
 
 
+@explain_call_errors
 def custom_vjp(function: Callable[..., Any]) -> CustomVjp:
     """Define a function with a user-defined gradient; usable as a decorator.
 

@@ -7,11 +7,13 @@ from typing import Any
 
 from timerl_nb.base.errors import GradientError, ShapeError
 from timerl_nb.compiler.language.autodiff.reverse_mode import grad as grad_of
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, elementwise
 
 Tensor = RecurrentTensor
 
 
+@explain_call_errors
 def grad(loss: Tensor | Callable[..., Tensor], of: Any = None, argnums: Any = 0) -> Any:
     """Return gradients of the sum of `loss` over its points.
 
@@ -46,6 +48,7 @@ def grad(loss: Tensor | Callable[..., Tensor], of: Any = None, argnums: Any = 0)
     return grad_of(loss, of)  # pyrefly: ignore[bad-argument-type]
 
 
+@explain_call_errors
 def value_and_grad(
     f: Callable[..., Tensor], argnums: int | Sequence[int] = 0
 ) -> Callable[..., Any]:

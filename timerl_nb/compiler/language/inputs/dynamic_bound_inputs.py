@@ -11,6 +11,7 @@ import numpy as np
 from timerl_nb.base.errors import BoundsError, warn
 from timerl_nb.compiler.ir.host.host_functions import UdfAttrs
 from timerl_nb.compiler.ir.operation_attributes import BoundAttrs
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import ENDLESS, Ceiling, Dim
@@ -38,6 +39,7 @@ class Until:
 _FIRST = 256
 
 
+@explain_call_errors
 def until(done: Any, at_most: Any = None) -> Until:
     """Return a dynamic bound for `compile`: the dimension ends where `done` is true.
 

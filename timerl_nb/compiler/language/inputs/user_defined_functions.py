@@ -19,7 +19,7 @@ from timerl_nb.compiler.ir.host.host_functions import TOKEN, CallAttrs, UdfAttrs
 from timerl_nb.compiler.ir.operations import Op, Read, read_symbols
 from timerl_nb.compiler.ir.shapes import TensorType
 from timerl_nb.compiler.language.argument_checks import checked_name, element_type
-from timerl_nb.compiler.language.foreign_names import explain_call_errors
+from timerl_nb.compiler.language.foreign_names import explain_call_errors, explain_constructor
 from timerl_nb.compiler.language.indexing.index_parsing import Condition, as_dims
 from timerl_nb.compiler.language.inputs.tensor_sources import shape_of_user
 from timerl_nb.compiler.language.program_context import Context, current
@@ -28,6 +28,7 @@ from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, Lin, all_of, eq, ge, sym
 
 
+@explain_constructor
 class Resource:
     """State on the host that functions use in order: a simulator, a file, a buffer.
 

@@ -14,6 +14,7 @@ from timerl_nb.base.errors import ShapeError
 from timerl_nb.compiler.ir.operation_attributes import ConvAttrs, Sweep
 from timerl_nb.compiler.ir.shapes import Size, is_float, promote, size
 from timerl_nb.compiler.language.argument_checks import integer, is_whole
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.program_context import current
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, apply, constant, operand
 from timerl_nb.compiler.symbolic.index_expressions import lin
@@ -22,6 +23,7 @@ Tensor = RecurrentTensor
 _BATCH, _SPACE = "abcdef", "ijkl"  # einsum letters; g, m and n are groups and channels
 
 
+@explain_call_errors
 def conv(
     x: Any,
     kernel: Any,
@@ -64,6 +66,7 @@ def conv(
     return _convolve(x, kernel, sweeps, groups, mirrored=False)
 
 
+@explain_call_errors
 def conv_transpose(
     x: Any,
     kernel: Any,
@@ -108,6 +111,7 @@ def conv_transpose(
     return _convolve(x, kernel, sweeps, groups, mirrored=True)
 
 
+@explain_call_errors
 def max_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Tensor:
     """Return the maximum of each window over the last axes.
 
@@ -135,6 +139,7 @@ def max_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Te
     )
 
 
+@explain_call_errors
 def avg_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Tensor:
     """Return the mean of each window over the last axes; positions beyond the ends count as zeros.
 

@@ -13,6 +13,7 @@ import numpy as np
 from timerl_nb.base.errors import ShapeError
 from timerl_nb.compiler.ir.shapes import Size, is_integer
 from timerl_nb.compiler.language.argument_checks import element_type, integer, number
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import concat, full
 from timerl_nb.compiler.language.program_context import current
 from timerl_nb.compiler.language.recurrent_tensor import LABELS, RecurrentTensor, dot, operand
@@ -239,6 +240,7 @@ var = _function("var")
 # --- constants -----------------------------------------------------------------------------------
 
 
+@explain_call_errors
 def zeros_like(x: Any, dtype: Any = None) -> RecurrentTensor:
     """Return zeros of the shape of `x`.
 
@@ -253,6 +255,7 @@ def zeros_like(x: Any, dtype: Any = None) -> RecurrentTensor:
     return full_like(x, 0, dtype)
 
 
+@explain_call_errors
 def ones_like(x: Any, dtype: Any = None) -> RecurrentTensor:
     """Return ones of the shape of `x`.
 
@@ -267,6 +270,7 @@ def ones_like(x: Any, dtype: Any = None) -> RecurrentTensor:
     return full_like(x, 1, dtype)
 
 
+@explain_call_errors
 def full_like(x: Any, fill: Any, dtype: Any = None) -> RecurrentTensor:
     """Return a tensor of the shape of `x` with all elements equal to `fill`.
 
@@ -283,6 +287,7 @@ def full_like(x: Any, fill: Any, dtype: Any = None) -> RecurrentTensor:
     return full(x.shape, fill, x.dtype if dtype is None else dtype)
 
 
+@explain_call_errors
 def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = "f32") -> RecurrentTensor:
     """Return a matrix of zeros with ones on a diagonal.
 
@@ -300,6 +305,7 @@ def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = "f32") -
     return const_tensor(current(), np.eye(n, m, integer("k", k)), element_type(dtype))
 
 
+@explain_call_errors
 def linspace(
     start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: Any = "f32"
 ) -> RecurrentTensor:
@@ -325,6 +331,7 @@ def linspace(
 # --- several tensors -------------------------------------------------------------------------------
 
 
+@explain_call_errors
 def hstack(xs: Sequence[Any]) -> RecurrentTensor:
     """Join tensors horizontally: along axis 1, or along axis 0 for vectors and numbers.
 
@@ -342,6 +349,7 @@ def hstack(xs: Sequence[Any]) -> RecurrentTensor:
     return concat(parts, min(1, parts[0].rank - 1))
 
 
+@explain_call_errors
 def vstack(xs: Sequence[Any]) -> RecurrentTensor:
     """Join tensors vertically, along axis 0; vectors are rows.
 
@@ -366,6 +374,7 @@ def _operands(xs: Sequence[Any]) -> list[RecurrentTensor]:
     return [operand(current(), x) for x in xs]
 
 
+@explain_call_errors
 def outer(x: Any, y: Any) -> RecurrentTensor:
     """Return the outer product of two vectors; other tensors are flattened first.
 
@@ -383,6 +392,7 @@ def outer(x: Any, y: Any) -> RecurrentTensor:
     return left.unsqueeze(1) * right.unsqueeze(0)
 
 
+@explain_call_errors
 def einsum(spec: str, *operands: Any) -> RecurrentTensor:
     """Multiply tensors and sum over labels, like `np.einsum`.
 

@@ -13,6 +13,7 @@ from timerl_nb.base.errors import ShapeError, user_origin
 from timerl_nb.compiler.ir.operation_attributes import ConstAttrs
 from timerl_nb.compiler.ir.shapes import NUMPY, DType, is_float, is_integer, promote, same_shape
 from timerl_nb.compiler.language.argument_checks import element_type, integer, is_whole
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import (
     arange,
     random_bits,
@@ -29,6 +30,7 @@ from timerl_nb.compiler.language.recurrent_tensor import (
 )
 
 
+@explain_call_errors
 def random_randint(
     low: Any,
     high: Any = None,
@@ -149,6 +151,7 @@ def _between(
     return (offset + low.cast("u32")).cast(name)  # both wrap
 
 
+@explain_call_errors
 def random_bernoulli(
     p: Any = 0.5,
     shape: Any = None,
@@ -199,6 +202,7 @@ def random_bernoulli(
     return made
 
 
+@explain_call_errors
 def random_categorical(
     logits: Any,
     axis: int = -1,
@@ -253,6 +257,7 @@ def random_categorical(
     return made
 
 
+@explain_call_errors
 def random_permutation(
     x: Any,
     axis: int = 0,
