@@ -24,11 +24,15 @@ from timerl_nb.collecting.strategy_list import CLUSTER_WAYS, WAYS
 from timerl_nb.collecting.strategy_report import Ways
 from timerl_nb.collecting.strategy_selection import ANY, AUTO, SelectedStrategy, check, choose
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
-from timerl_nb.compiler.language.foreign_names import all_asked, explain_call_errors, missing
+from timerl_nb.compiler.language.foreign_names import (
+    explain_call_errors,
+    explain_method_errors,
+    missing,
+)
 from timerl_nb.compiler.language.policy.policy_graph import How
 
 
-@all_asked
+@explain_method_errors
 class Collector:
     """Open environments under a policy; returned by `trl.collect`.
 

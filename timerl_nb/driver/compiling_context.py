@@ -23,7 +23,7 @@ from timerl_nb.compiler.ir.analysis.needed_points import restrict_to_needed
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
 from timerl_nb.compiler.language.argument_checks import checked_name, element_type, is_whole
-from timerl_nb.compiler.language.foreign_names import CONTEXT, all_asked, missing
+from timerl_nb.compiler.language.foreign_names import CONTEXT, explain_method_errors, missing
 from timerl_nb.compiler.language.indexing.execution_order import order_of
 from timerl_nb.compiler.language.inputs.actual_bounds import check_bounds
 from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import Until, write_bound
@@ -39,11 +39,11 @@ from timerl_nb.driver.compile_request import CompileRequest
 from timerl_nb.driver.compiling.compiler import Compiler
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.program_compilation import compile_program
-from timerl_nb.driver.program_hooks import made_known
+from timerl_nb.driver.program_hooks import announce_program
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 
 
-@all_asked
+@explain_method_errors
 class Context(Frontend):
     """Symbolic dimensions, and a program over them.
 
@@ -368,7 +368,7 @@ class Context(Frontend):
                     raise error from None
             if tell:
                 compiled.issue_warnings()
-            return made_known(Program(compiled))
+            return announce_program(Program(compiled))
         except TimeRLError as error:
             raise error.with_traceback(None) from None
 

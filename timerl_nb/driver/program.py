@@ -13,12 +13,17 @@ from timerl_nb.base.display_registry import list_public
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.options import Options
 from timerl_nb.base.runtime_events import Recorder
-from timerl_nb.compiler.language.foreign_names import PROGRAM, all_asked, expect_type, missing
+from timerl_nb.compiler.language.foreign_names import (
+    PROGRAM,
+    expect_type,
+    explain_method_errors,
+    missing,
+)
 from timerl_nb.compiler.passes.pass_pipeline import Pipeline
 from timerl_nb.compiler.symbolic.dimensions import bounds_text
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_compilation import compile_program
-from timerl_nb.driver.program_hooks import made_known, run_begins
+from timerl_nb.driver.program_hooks import announce_program, run_begins
 from timerl_nb.driver.program_runs.iteration_replay import LiveValues, replay_iteration
 from timerl_nb.driver.program_runs.iteration_timing import measure_iteration
 from timerl_nb.driver.program_runs.program_run import make_run, run_to_end, start_run
@@ -51,7 +56,7 @@ from timerl_nb.runtime.run_protocol import RunProtocol
     "pipeline resume schedule scope seeds stages start step stores tuning turns warnings "
     "with_bounds with_options"
 )
-@all_asked
+@explain_method_errors
 class Program(StageArtifacts):
     """A compiled program, made by `ctx.compile`.
 
@@ -192,7 +197,7 @@ class Program(StageArtifacts):
         compiled = compile_program(request, front, observer or UNOBSERVED)
         if tell:
             compiled.issue_warnings()
-        return made_known(Program(compiled))
+        return announce_program(Program(compiled))
 
     # --- running -----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from timerl_nb.compiler.ir.graph_rewriting import RewriteStep, Rewritten
 from timerl_nb.compiler.ir.graph_text import about, op_line
 from timerl_nb.compiler.ir.operations import DataflowAttrs, Op
 from timerl_nb.compiler.ir.recorded_pass_decisions import Ask, Candidate, PassChoice
-from timerl_nb.compiler.language.foreign_names import all_asked, expect_type, missing
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_method_errors, missing
 
 
 class Listing(Inspectable):
@@ -30,9 +30,9 @@ class Listing(Inspectable):
             self.lines.setdefault(key, (op.origin, []))[1].append(op.id)
 
     def __str__(self) -> str:
-        return "\n".join(line for line, _ in self.found_by())
+        return "\n".join(line for line, _ in self.searchable_lines())
 
-    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+    def searchable_lines(self) -> Iterable[tuple[str, Sequence[str]]]:
         shown = sorted(self.lines.items())
         width = max((len(origin.place) for _, (origin, _) in shown), default=0)
         for _, (origin, ids) in shown:
@@ -115,7 +115,7 @@ class Diff:
     __repr__ = __str__
 
 
-@all_asked
+@explain_method_errors
 @dataclass(frozen=True)
 class Stage:
     """One step of a compilation.

@@ -15,7 +15,12 @@ from timerl_nb.base.errors import IndexExpressionError, ShapeError, user_origin
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.language.argument_checks import folder
-from timerl_nb.compiler.language.foreign_names import MODULES, all_asked, expect_type, missing
+from timerl_nb.compiler.language.foreign_names import (
+    MODULES,
+    expect_type,
+    explain_method_errors,
+    missing,
+)
 from timerl_nb.compiler.language.indexing.index_parsing import Condition, Index
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, constant
 from timerl_nb.compiler.language.policy.environment_and_action_record import FROZEN
@@ -52,7 +57,7 @@ class Module:
     """
 
     def __init_subclass__(cls) -> None:
-        all_asked(cls)
+        explain_method_errors(cls)
 
     def __getattr__(self, name: str) -> Any:
         raise missing("a module", name, dir(type(self)), MODULES)

@@ -14,7 +14,7 @@ from typing import Any
 from timerl_nb.base.errors import DomainError, GradientError, ShapeError, user_origin
 from timerl_nb.compiler.ir.shapes import HALF
 from timerl_nb.compiler.language.argument_checks import is_number
-from timerl_nb.compiler.language.foreign_names import MODULE, all_asked, missing
+from timerl_nb.compiler.language.foreign_names import MODULE, explain_method_errors, missing
 from timerl_nb.compiler.language.indexing.index_parsing import as_dims
 from timerl_nb.compiler.language.indexing.recurrence_initialization import (
     initial_branch,
@@ -55,7 +55,7 @@ class Optimizer(ABC):
     """
 
     def __init_subclass__(cls) -> None:
-        all_asked(cls)
+        explain_method_errors(cls)
 
     def __getattr__(self, name: str) -> Any:
         raise missing("an optimiser", name, dir(type(self)), MODULE)

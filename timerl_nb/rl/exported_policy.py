@@ -27,7 +27,7 @@ from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.operations import reached_from
 from timerl_nb.compiler.ir.shapes import NUMPY, is_float, is_integer
 from timerl_nb.compiler.language.argument_checks import integer
-from timerl_nb.compiler.language.foreign_names import LEARNT, all_asked, missing
+from timerl_nb.compiler.language.foreign_names import LEARNT, explain_method_errors, missing
 from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import until
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, constant, data, like, where
 from timerl_nb.compiler.language.policy.environment_and_action_record import FROZEN, Actor
@@ -73,7 +73,7 @@ class Episodes:
 Graphs = Mapping[How, PolicyGraph | TimeRLError]
 
 
-@all_asked
+@explain_method_errors
 class LearntPolicy:
     """Policy with the weights of a run, usable outside of its program.
 
@@ -161,11 +161,11 @@ class LearntPolicy:
         action, *after = self._function(how)(
             self._parameter_values, taken, _seed(seed), prod(batch)
         )
-        action = graph.given_back(action.reshape((*batch, *action.shape[1:])), observation)
+        action = graph.to_library_of(action.reshape((*batch, *action.shape[1:])), observation)
         if not found.state:
             return action
         kept = {
-            name: graph.given_back(x.reshape((*batch, *x.shape[1:])), observation)
+            name: graph.to_library_of(x.reshape((*batch, *x.shape[1:])), observation)
             for name, x in zip(found.state, after, strict=True)
         }
         return action, kept
@@ -331,6 +331,12 @@ class LearntPolicy:
         given: Mapping[str, Any],
         batch: tuple[int, ...],
     ) -> Any:
+        """Return an input of the policy as an array with one row per observation.
+
+        Raises:
+            OptionError: the input is missing.
+            ShapeError: its shape or type is unsuitable.
+        """
         kind = found.pdg[op_id].type
         shape = (*batch, *found.shape_of(op_id))
         if name not in given:

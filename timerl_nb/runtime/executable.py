@@ -255,9 +255,9 @@ class Executable(Inspectable):
         texts = [kernel.text for kernel in self.kernels.values()]
         return "\n".join([f"# {self.how}", self.source, *filter(None, texts)])
 
-    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+    def searchable_lines(self) -> Iterable[tuple[str, Sequence[str]]]:
         if self.xla_program is not None:
-            yield from self.xla_program.found_by()
+            yield from self.xla_program.searchable_lines()
             return
         known = {f"_{op.id}": about(op) for op in self.pdg}
         for line in str(self).splitlines():

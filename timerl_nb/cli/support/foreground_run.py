@@ -49,7 +49,7 @@ def attend(asked: RunRequest, program: Program, folder: Path, *, quiet: bool = F
         run = program.start(asked.seed, checkpoint=folder, every=asked.every, log=log)
     else:
         run = program.start(resume=folder, log=log)
-        asked.write_again(folder)
+        asked.overwrite(folder)
         if not quiet:
             done = run.turn == run.turns
             print(
@@ -68,7 +68,7 @@ def attend(asked: RunRequest, program: Program, folder: Path, *, quiet: bool = F
     write_json(folder / RESULT, FORMAT, VERSION, {"outputs": written})
     print(f"finished: {format_count(run.turn, 'turn')}, {result.seconds:.1f} s; folder {folder}")
     for name, x in result.items():
-        print(f"  {name:10} {_course(x, len(result.seeds))}")
+        print(f"  {name:10} {_summarize_curve(x, len(result.seeds))}")
     if not quiet:
         print(_next(asked, folder, result))
     return 0
@@ -99,7 +99,7 @@ def go_on(
     return attend(asked, asked.program(), folder, quiet=quiet)
 
 
-def kept_finals(folder: Path) -> Mapping[str, float] | None:
+def read_final_means(folder: Path) -> Mapping[str, float] | None:
     """Return the `final_means` that a finished run has stored in its folder; None for an unfinished run.
 
     Raises:
@@ -159,7 +159,7 @@ def _stop_after_interrupt(run: Running, folder: Path) -> int:
     return INTERRUPTED
 
 
-def _course(x: Any, seeds: int) -> str:
+def _summarize_curve(x: Any, seeds: int) -> str:
     """Summarise an output in a few words."""
     if x.ndim == 1 + bool(seeds) and x.shape[-1] > 1:
         count = last_tenth(x)

@@ -293,7 +293,7 @@ def explain_call_errors(function: Callable[P, R]) -> Callable[P, R]:
 _CALLED = ("__init__", "__call__")
 
 
-def all_asked(cls: C) -> C:
+def explain_method_errors(cls: C) -> C:
     """Decorate a class: apply `explain_call_errors` to its public methods, inherited ones included."""
     for base in cls.__mro__[:-1]:
         if base.__module__.startswith(__name__.partition(".")[0]):

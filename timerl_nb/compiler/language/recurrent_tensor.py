@@ -66,7 +66,7 @@ from timerl_nb.compiler.language.argument_checks import (
     is_size,
     is_whole,
 )
-from timerl_nb.compiler.language.foreign_names import TENSOR, all_asked
+from timerl_nb.compiler.language.foreign_names import TENSOR, explain_method_errors
 from timerl_nb.compiler.language.indexing.conditional_domains import split, subset_of
 from timerl_nb.compiler.language.indexing.index_parsing import (
     Condition,
@@ -132,7 +132,7 @@ def register_backward(rule: Callable[[RecurrentTensor], Backward]) -> None:
 @list_public(
     hidden="at ctx floating given is_plain named named_if_new op rank read settled subset type"
 )
-@all_asked
+@explain_method_errors
 class RecurrentTensor(Past, Rearranged, Fixed):
     """Tensor that varies over symbolic dimensions.
 

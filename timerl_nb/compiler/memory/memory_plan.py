@@ -199,7 +199,7 @@ class MemoryPlan(Inspectable):
         """Return the same plan with the measures of passes against memory use."""
         return self._copy_with(savings=dict(savings))
 
-    def looked_at_whole(self, why: str) -> MemoryPlan:
+    def with_reason_for_complete_plan(self, why: str) -> MemoryPlan:
         """Return the same plan with the reason why it was made point by point."""
         return self._copy_with(whole=why)
 
@@ -498,9 +498,9 @@ class MemoryPlan(Inspectable):
     # --- text and JSON ---------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        return "\n".join(line for line, _ in self.found_by())
+        return "\n".join(line for line, _ in self.searchable_lines())
 
-    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+    def searchable_lines(self) -> Iterable[tuple[str, Sequence[str]]]:
         line = self.timeline()
         most = "peak, at most" if self.pdg.dims.dynamic else "peak"
         lines = [
@@ -511,7 +511,7 @@ class MemoryPlan(Inspectable):
         lines += [f"  {holder}" for holder in line.holders[:8]]
         if self.whole:
             lines.append(f"planned point by point, {len(self.clock):,} points: {self.whole}")
-        lines += self.beside_text()
+        lines += self.additional_memory_lines()
         if self.unknown_in:
             where = ", ".join(self.unknown_in)
             lines.append(f"uncertain: temporaries in {where}, because {UNCERTAIN}")
@@ -549,7 +549,7 @@ class MemoryPlan(Inspectable):
             return self.computed(op.inputs[inner].source, op.inputs[inner].out)
         return next(o for o in op.attrs.body if o.id == source), inner
 
-    def beside_text(self) -> Iterable[str]:
+    def additional_memory_lines(self) -> Iterable[str]:
         """Yield a line per kind of memory needed in addition to live values."""
         if self.temporaries:
             most = self.temporaries_in

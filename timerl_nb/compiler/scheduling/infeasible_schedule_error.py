@@ -143,6 +143,7 @@ def _divides(pdg: Pdg) -> bool:
 
 
 def _error(pdg: Pdg, circle: Circle) -> ScheduleError:
+    """Return the error for values that depend on each other in a cycle, with the points and lines of the cycle."""
     lines: list[str] = []
     cycle = circle.points
     shown = [node for node in cycle if pdg[node[0]].kind != "merge"] or list(cycle)

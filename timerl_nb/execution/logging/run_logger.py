@@ -142,7 +142,7 @@ class RunLog:
         self._waiting = list(loggers)
         # the shortest interval of iterations after which a logger needs its rows; 0 for none
         self._apart = min((n for one in loggers if (n := getattr(one, "apart", 0))), default=0)
-        self._told: list[_Told] = []
+        self._attached: list[_AttachedLogger] = []
         self._run: RunProtocol | None = None
         self._turn = self._known = 0
         self._start = time.perf_counter()
@@ -211,15 +211,15 @@ class RunLog:
         """
         self._turn, self._known = turn, _ALL if over else self._count_known_rows(turn)
         for logger in self._waiting:
-            told = _Told(logger, self._known)
-            self._told.append(told)
+            attached = _AttachedLogger(logger, self._known)
+            self._attached.append(attached)
             try:
                 last = logger.begin(self._about, self._known)
             except Exception:  # this logger has not started; an interrupted logger may have
-                self._told.remove(told)
+                self._attached.remove(attached)
                 raise
             if last is not None:
-                told.next = self._row_point(last) + 1
+                attached.next = self._row_point(last) + 1
                 self._start = min(self._start, time.perf_counter() - last.get("seconds", 0.0))
         self._last = turn, self._seconds
 
@@ -232,7 +232,7 @@ class RunLog:
         self._turn += count
         begun, apart = time.perf_counter(), self._apart
         is_due = apart and self._turn // apart > (self._turn - count) // apart
-        if self._told and (is_due or begun >= self._free):
+        if self._attached and (is_due or begun >= self._free):
             self._write_live()
             now = time.perf_counter()
             rest = _REST * (now - begun)
@@ -259,19 +259,21 @@ class RunLog:
         end = max(end, self._count_known_rows(self._turn))
         rows = self._rows(range(self._first_undelivered, end), columns, self._turn)
         late = {name: found for name, found in columns.items() if name not in live}
-        for told in tuple(self._told):
-            before = self._rows(range(min(told.next, end)), late)
-            self._write(told, rows)
+        for attached in tuple(self._attached):
+            before = self._rows(range(min(attached.next, end)), late)
+            self._write(attached, rows)
             known = [row for row in before if len(row) > 1]
-            self._end(told, {"ended": state, "outputs": numbers}, known)
+            self._end(attached, {"ended": state, "outputs": numbers}, known)
 
     def fail(self, error: BaseException) -> None:
         """Write the remaining rows after a failure."""
         if self._run is not None:
             with suppress(Exception):  # the failed iteration may have overwritten the values
                 self._write_live()
-        for told in tuple(self._told):
-            self._end(told, {"ended": "failed", "error": f"{type(error).__name__}: {error}"}, ())
+        for attached in tuple(self._attached):
+            self._end(
+                attached, {"ended": "failed", "error": f"{type(error).__name__}: {error}"}, ()
+            )
 
     # --- rows --------------------------------------------------------------------------------------
 
@@ -311,8 +313,8 @@ class RunLog:
             for s, column in enumerate(self._names(name)):
                 columns[column] = dict(zip(at, (number(x[s]) for x in found), strict=True))
         rows = self._rows(range(first, there), columns, self._turn)
-        for told in tuple(self._told):
-            self._write(told, rows)
+        for attached in tuple(self._attached):
+            self._write(attached, rows)
 
     def _rows(
         self, points: range, columns: Mapping[str, Mapping[int, Any]], turn: int | None = None
@@ -352,29 +354,29 @@ class RunLog:
     @property
     def _first_undelivered(self) -> int:
         """First row missing in some logger."""
-        return min((told.next for told in self._told), default=0)
+        return min((attached.next for attached in self._attached), default=0)
 
-    def _write(self, told: _Told, rows: Sequence[Row]) -> None:
-        rows = [row for row in rows if self._row_point(row) >= told.next]
+    def _write(self, attached: _AttachedLogger, rows: Sequence[Row]) -> None:
+        rows = [row for row in rows if self._row_point(row) >= attached.next]
         if rows:
-            self._call(told, lambda: told.logger.write(rows))
-            told.next = self._row_point(rows[-1]) + 1
+            self._call(attached, lambda: attached.logger.write(rows))
+            attached.next = self._row_point(rows[-1]) + 1
 
-    def _end(self, told: _Told, last: Mapping[str, Any], late: Sequence[Row]) -> None:
+    def _end(self, attached: _AttachedLogger, last: Mapping[str, Any], late: Sequence[Row]) -> None:
         times = dict(zip(TIMES, (self._turn, round(self._seconds, 6)), strict=False))
-        self._call(told, lambda: told.logger.end({**last, **times}, late))
-        if told in self._told:
-            self._told.remove(told)
+        self._call(attached, lambda: attached.logger.end({**last, **times}, late))
+        if attached in self._attached:
+            self._attached.remove(attached)
 
-    def _call(self, told: _Told, call: Callable[[], object]) -> None:
+    def _call(self, attached: _AttachedLogger, call: Callable[[], object]) -> None:
         try:
             call()
         except Exception as error:  # a failing logger must not end the run
-            self._told.remove(told)
-            warn(f"the logger {told.logger!r} failed, and receives no more rows: {error!r}")
+            self._attached.remove(attached)
+            warn(f"the logger {attached.logger!r} failed, and receives no more rows: {error!r}")
 
 
-class _Told:
+class _AttachedLogger:
     """A logger, and the point of its next row."""
 
     def __init__(self, logger: Logger, following: int) -> None:

@@ -337,6 +337,7 @@ def _life(
     who: Callable[[Array], Array],
     at: Array,
 ) -> Life:
+    """Return the live ranges of the values of a tensor or lifetime within a turn; a selection of them if there are many."""
     (here,) = np.nonzero((span.birth_times <= turn.ranks[-1]) & (span.dies >= turn.ranks[0]))
     if len(here) > EXACT or len(at) < len(turn):
         here = here[_oldest(span.birth_times[here], span.dies[here], turn.ranks[at])]

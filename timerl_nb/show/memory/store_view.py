@@ -231,7 +231,7 @@ def predicted_amounts(program: Program) -> Iterator[Amount]:
 def stated_amounts(program: Program) -> Iterator[Amount]:
     """Yield the amounts that XLA has reported, if it has compiled the program."""
     plan, lowered = program.memory, program.executable.xla_program
-    temporaries = None if lowered is None else lowered.stated_temporaries
+    temporaries = None if lowered is None else lowered.reported_temporaries
     if lowered is not None and temporaries is not None:
         yield Amount("temporaries", temporaries, "stated", "by XLA, for the largest call")
         total = lowered.nbytes + temporaries + plan.constants

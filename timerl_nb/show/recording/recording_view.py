@@ -350,6 +350,7 @@ def _operations(recording: Recording, kinds: _Kinds) -> tuple[ScopeOperation, ..
 def _devices(
     recording: Recording, stretches: Stretches, numbers: Mapping[int, int]
 ) -> Iterator[ScopeDevice]:
+    """Yield the busy time of each device, and its operations by total time; the rarest ones are combined."""
     devices = recording.devices
     for one in stretches.devices:
         name = next(

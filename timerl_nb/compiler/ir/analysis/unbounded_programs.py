@@ -13,7 +13,7 @@ from typing import Any
 from timerl_nb.base.errors import BoundsError, point_text
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.host.host_functions import CallAttrs
-from timerl_nb.compiler.ir.host.iteration_io import HandedOut
+from timerl_nb.compiler.ir.host.iteration_io import IterationOutputs
 from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS, OutputAttrs
 from timerl_nb.compiler.ir.operation_kinds import SINKS
 from timerl_nb.compiler.ir.operations import Op, Read, reached_from
@@ -87,7 +87,9 @@ def _handing(dims: Dims, dim: Dim, op_id: int, where: Cond, outputs: list[Op]) -
         reads.append(read)
         orders.append(order)
     attrs = CallAttrs(
-        HandedOut(tuple(op.attrs.name for op in outputs), tuple(orders)), "hand out", (dim.name,)
+        IterationOutputs(tuple(op.attrs.name for op in outputs), tuple(orders)),
+        "hand out",
+        (dim.name,),
     )
     return Op(
         op_id,

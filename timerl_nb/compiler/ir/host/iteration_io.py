@@ -1,7 +1,7 @@
 """Values passed in and out of a run at each iteration of the outermost loop.
 
-`Given` and `HandedOut` are placeholders for user functions in the graph: `Given` for input values,
-`HandedOut` for output values at the end of an iteration. Each run provides the values.
+`Given` and `IterationOutputs` are placeholders for user functions in the graph: `Given` for input values,
+`IterationOutputs` for output values at the end of an iteration. Each run provides the values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class HandedOut:
+class IterationOutputs:
     """Output values of a run at the end of an iteration.
 
     Attributes:
@@ -101,8 +101,8 @@ def is_given(op: Op) -> bool:
     return isinstance(getattr(op.attrs, "function", None), Given)
 
 
-def is_handed_out(op: Op) -> bool:
-    return isinstance(getattr(op.attrs, "function", None), HandedOut)
+def is_iteration_output(op: Op) -> bool:
+    return isinstance(getattr(op.attrs, "function", None), IterationOutputs)
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ _KEPT: Final = (
 )
 
 
-class NothingGiven:
+class NoInputs:
     """Supply of a run without input values."""
 
     def turn(self, number: int) -> Turn:

@@ -35,7 +35,11 @@ from timerl_nb.compiler.ir.shapes import (
     narrow,
 )
 from timerl_nb.compiler.language.argument_checks import checked_name, element_type, is_whole, number
-from timerl_nb.compiler.language.foreign_names import all_asked, expect_type, explain_call_errors
+from timerl_nb.compiler.language.foreign_names import (
+    expect_type,
+    explain_call_errors,
+    explain_method_errors,
+)
 from timerl_nb.compiler.language.indexing.index_parsing import (
     Condition,
     Index,
@@ -510,7 +514,7 @@ def _listed(xs: Any) -> list[Any]:
 # --- parameters ----------------------------------------------------------------------------------
 
 
-@all_asked
+@explain_method_errors
 class Parameter(RecurrentTensor):
     """Trainable tensor, created by `trl.parameter`.
 

@@ -137,7 +137,7 @@ class Plans:
         if blocks not in self._made:
             made = self._extrapolate_plan(blocks) or self._all_of_it(blocks)
             if self._fold is not None and not isinstance(made, FoldedPlan):
-                made = made.looked_at_whole(self._no_period_reason.why)
+                made = made.with_reason_for_complete_plan(self._no_period_reason.why)
             if self._lowered:
                 layout = layout_of(made)
                 nbytes = layout.nbytes + made.bytes_in_transfer

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timerl_nb.compiler.ir.host.host_functions import CallAttrs, Host, UdfAttrs
-from timerl_nb.compiler.ir.host.iteration_io import is_handed_out
+from timerl_nb.compiler.ir.host.iteration_io import is_iteration_output
 from timerl_nb.compiler.ir.operation_attributes import CheckpointAttrs
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.shapes import Shape, concrete
@@ -48,7 +48,7 @@ class HostOps:
         """
         op = self._pdg[part.node.op_id]
         point = dict(zip(op.domain, part.point(*at), strict=True))
-        if is_handed_out(op):
+        if is_iteration_output(op):
             # a call may return a buffer unchanged, and a later call may overwrite it
             held = {id(x) for x in self._state.values()}
             own = [backend.copied(x) if id(x) in held else x for x in asked]

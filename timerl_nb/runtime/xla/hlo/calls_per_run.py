@@ -18,7 +18,7 @@ def work_of(lowered: Lowered) -> Work | None:
 
     None if it depends on values of the run. Waits for XLA to compile all calls.
     """
-    made = calls_made(lowered)
+    made = count_calls(lowered)
     if made is None:
         return None
     found = sum((_call_work(lowered, number) * times for number, times in made.items()), Work())
@@ -31,7 +31,7 @@ def _call_work(lowered: Lowered, number: int) -> Work:
     return work(lowered.hlo(number), 1 if repeated and lowered.fuse == 1 else None)
 
 
-def calls_made(lowered: Lowered) -> Mapping[int, int] | None:
+def count_calls(lowered: Lowered) -> Mapping[int, int] | None:
     """Count how often a run, or an iteration of an unbounded program, makes each call; None if that varies."""
     parts = lowered.regions.parts
     endless = next((part for part in parts if _is_endless(part)), None)

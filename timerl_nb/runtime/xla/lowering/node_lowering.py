@@ -145,7 +145,7 @@ class Lowering:
     def _sharding(self) -> Shards | None:
         """Distribution over devices; None inside a tile, which runs separately on each device."""
         now = self.blocks.now
-        return None if now is not None and now.is_apart else self.shards
+        return None if now is not None and now.runs_per_device else self.shards
 
     def _block_view(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
         """Return the tile's part of a buffer, and its range if the buffer is complete."""
@@ -173,6 +173,7 @@ class Lowering:
         return carry, changed
 
     def _loop(self, node: Loop, state: State, env: Env, seed: Any) -> None:
+        """Trace a loop as `fori_loop`, or as `while_loop` if a guard may end it, and update `state`."""
         first, last = values(node.first, env, jnp), values(node.last, env, jnp)
         names = self.flow.loop_carried(node)
         counter: list[Any] = [None]

@@ -50,7 +50,7 @@ class Inside:
         return AxisBlock(self.tile.dim, self.first + self.start, self.size)
 
     @property
-    def is_apart(self) -> bool:
+    def runs_per_device(self) -> bool:
         """Whether each device runs its tiles separately."""
         return self.tile.devices > 1
 
