@@ -27,7 +27,7 @@ from timerl_nb.compiler.memory.byte_sizes import Sizes, sizes_of
 from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
 from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
 from timerl_nb.compiler.memory.memory_timeline import Span, Timeline, predict
-from timerl_nb.compiler.memory.placement.block_storage import Placed, RowBlock
+from timerl_nb.compiler.memory.placement.block_storage import BlockStorage, RowBlock
 from timerl_nb.compiler.memory.placement.donation_records import Donation, Slot
 from timerl_nb.compiler.memory.placement.passed_data import arrays_of, passes_on
 from timerl_nb.compiler.memory.placement.per_device_memory import Share
@@ -76,7 +76,7 @@ class MemoryPlan(Inspectable):
         constraints: Constraints,
         clock: Clock,
         lifetimes: tuple[Lifetime, ...],
-        placed: Placed,
+        placed: BlockStorage,
         *,
         smallest: bool = True,
         swaps: Swaps = NO_SWAPS,

@@ -199,7 +199,7 @@ def _sort_holders(holders: list[Holder]) -> tuple[Holder, ...]:
 
 
 @dataclass(frozen=True)
-class Away:
+class Absences:
     """Absences of one lifetime's values from the device, one entry per gap.
 
     Attributes:
@@ -249,7 +249,7 @@ class Span:
     tensors: tuple[tuple[str, int], ...]
     lives: Lives
     moves: tuple[bool, ...] = ()
-    away: tuple[Away, ...] = ()
+    away: tuple[Absences, ...] = ()
     hosted: tuple[Array, Array] = (_NEVER, _NEVER)
 
     @property
@@ -282,7 +282,7 @@ def predict(
     sizes: Mapping[Tensor, int],
     tensors: Mapping[Tensor, str],
     gathered: Mapping[str, int],
-    away: Mapping[str, Sequence[Away]],
+    away: Mapping[str, Sequence[Absences]],
     moves: Container[Tensor],
 ) -> Timeline:
     """Return the timeline of a schedule.
@@ -322,7 +322,7 @@ def predict(
 
 
 def _host_intervals(
-    gaps: Sequence[Away], codes: Array, dies: Array, length: int
+    gaps: Sequence[Absences], codes: Array, dies: Array, length: int
 ) -> tuple[Array, Array]:
     """Return the time of each swapped value on the host, from its first gap to its end."""
     values = np.concatenate([gap.codes for gap in gaps])

@@ -28,7 +28,7 @@ from timerl_nb.compiler.isl.reuse_intervals import Ends, Gap, Gaps
 from timerl_nb.compiler.isl.sets_and_relations import Set
 from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
 from timerl_nb.compiler.memory.liveness.use_sequence import Calendar, Pause, Uses
-from timerl_nb.compiler.memory.memory_timeline import Away
+from timerl_nb.compiler.memory.memory_timeline import Absences
 from timerl_nb.compiler.scheduling.enumerated_schedule_points import Clock
 from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import ge, sym
@@ -84,7 +84,7 @@ class Swap:
     lifetime: str
     tensors: tuple[Tensor, ...]
     ends: Ends
-    away: Away
+    away: Absences
     find: Callable[[], Gap] = field(compare=False, repr=False)
     since: tuple[str, int] | None = None
 
@@ -122,9 +122,9 @@ class Swaps:
         return frozenset(t for swap in self.all for t in swap.tensors)
 
     @cached_property
-    def absences(self) -> Mapping[str, list[Away]]:
+    def absences(self) -> Mapping[str, list[Absences]]:
         """The absences of each lifetime's values from the device."""
-        found: dict[str, list[Away]] = {}
+        found: dict[str, list[Absences]] = {}
         for swap in self.all:
             found.setdefault(swap.lifetime, []).append(swap.away)
         return found
@@ -268,7 +268,7 @@ class Swapping:
         away = swap.away
         here = self._clock.coordinate(self.domain(swap), name, away.codes) >= first
         gaps = (column[here] for column in (away.codes, away.used, away.gone, away.back))
-        return replace(swap, away=Away(away.nbytes, *gaps), since=(name, first))
+        return replace(swap, away=Absences(away.nbytes, *gaps), since=(name, first))
 
     def domain(self, swap: Swap) -> Domain:
         """Return the dimensions of a swap's values."""
@@ -289,7 +289,7 @@ class Swapping:
                 continue
             nbytes = sum(self._sizes[t] for t in moved)
             for one in self._find_pauses(life, slack.ahead):
-                away = Away(nbytes, one.codes, one.used, one.used + 1 + copying, one.back)
+                away = Absences(nbytes, one.codes, one.used, one.used + 1 + copying, one.back)
                 find = partial(self._gap, life, slack.ahead, one.ends)
                 found.append(Swap(life.name, moved, one.ends, away, find))
         return found

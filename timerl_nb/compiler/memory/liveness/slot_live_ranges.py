@@ -15,7 +15,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives, series
-from timerl_nb.compiler.memory.memory_timeline import Away
+from timerl_nb.compiler.memory.memory_timeline import Absences
 
 _FIRST = 1 << 11
 _NEVER = np.iinfo(np.int64).max
@@ -84,7 +84,7 @@ class Written:
 
 
 def split_at_absences(
-    ranges: LiveRanges, codes: Array, away: Sequence[Away], end: int
+    ranges: LiveRanges, codes: Array, away: Sequence[Absences], end: int
 ) -> LiveRanges:
     """Return the live ranges of swapped values, one per stay on the device.
 

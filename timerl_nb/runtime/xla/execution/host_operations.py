@@ -17,7 +17,7 @@ from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.checkpoint_writer import write_checkpoint
 from timerl_nb.runtime.xla.execution.host_control_flow import Length
-from timerl_nb.runtime.xla.lowering.host_regions import OnHost
+from timerl_nb.runtime.xla.lowering.host_regions import HostOperation
 
 
 class HostOps:
@@ -36,7 +36,7 @@ class HostOps:
         self.kept: list[WrittenCheckpoint] = []
 
     def run(
-        self, part: OnHost, at: tuple[int, ...], asked: Sequence[Any], length: Length
+        self, part: HostOperation, at: tuple[int, ...], asked: Sequence[Any], length: Length
     ) -> Sequence[Any]:
         """Run an operation, and return its outputs.
 

@@ -42,10 +42,10 @@ from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
 from timerl_nb.runtime.xla.lowering.device_sharding import Shards
 from timerl_nb.runtime.xla.lowering.host_regions import (
     HOSTED,
-    Around,
     Call,
-    Move,
-    OnHost,
+    HostControlFlow,
+    HostOperation,
+    HostTransfer,
     Part,
     Regions,
 )
@@ -196,8 +196,8 @@ class Lowered:
         return Cuts(self.ast, self.plan, self.loops)
 
     @property
-    def _runnable_parts(self) -> Seq[Call | Around]:
-        return [part for part in self.regions.parts if isinstance(part, Call | Around)]
+    def _runnable_parts(self) -> Seq[Call | HostControlFlow]:
+        return [part for part in self.regions.parts if isinstance(part, Call | HostControlFlow)]
 
     def why_no_kernel(self, tile: Tile) -> str | None:
         """Return the reason why a tile is not a Pallas kernel; None if it is one.
@@ -413,11 +413,11 @@ class Lowered:
             if isinstance(part, Call):
                 for line, about in self._call_lines(part):
                     yield f"{pad}{line}", about
-            elif isinstance(part, OnHost):
+            elif isinstance(part, HostOperation):
                 why = self.host_operations[self.ast.names[part.node.op_id]]
                 for line, about in self.ast.searchable_lines_in(part.node):
                     yield f"{pad}on the host ({why}): {line}", about
-            elif isinstance(part, Move):
+            elif isinstance(part, HostTransfer):
                 yield f"{pad}{self.ast.line(part.node)}", ()
             else:
                 yield f"{pad}{self._head_line(part)}", ()
@@ -428,7 +428,7 @@ class Lowered:
                     yield f"{pad}else:", ()
                     yield from self._lines(part.other, depth + 1)
 
-    def _head_line(self, part: Around) -> str:
+    def _head_line(self, part: HostControlFlow) -> str:
         """Return the line of a loop or condition on the host."""
         if isinstance(part.node, Guard):
             return f"if {self.ast.display_node(part.node)}:"
@@ -460,10 +460,10 @@ class Lowered:
             if isinstance(part, Call):
                 lines = [line for line, _ in self._call_lines(part)]
                 found.append({"runs": "xla", "call": part.number, "lines": lines})
-            elif isinstance(part, OnHost):
+            elif isinstance(part, HostOperation):
                 name = self.ast.names[part.node.op_id]
                 found.append({"runs": "host", "name": name, "why": self.host_operations[name]})
-            elif isinstance(part, Move):
+            elif isinstance(part, HostTransfer):
                 found.append({"runs": "host", "line": self.ast.line(part.node)})
             else:
                 inner = {"parts": self._json(part.parts), "else": self._json(part.other)}

@@ -59,8 +59,8 @@ from timerl_nb.runtime.jax_backend.reduction_rules import COMBINE
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray
 from timerl_nb.runtime.xla.lowering.buffer_access import (
     EVERY,
+    AxisRange,
     InPlace,
-    Within,
     clear,
     cut,
     look_up,
@@ -147,7 +147,7 @@ class Lowering:
         now = self.blocks.now
         return None if now is not None and now.runs_per_device else self.shards
 
-    def _block_view(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
+    def _block_view(self, buffer: Buffer) -> tuple[Buffer, AxisRange | None]:
         """Return the tile's part of a buffer, and its range if the buffer is complete."""
         return (buffer, None) if self.blocks.now is None else self.blocks.now.buffer_in_tile(buffer)
 
