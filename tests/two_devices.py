@@ -19,7 +19,7 @@ from tests.unit.ir.test_turns import collecting, endless, weights, written
 from tests.unit.loops.test_tiles import centred, compiled, iterations, noisy, plain
 from timerl_nb.base.errors import BudgetError, TimeRLError
 from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
-from timerl_nb.runtime.xla.execution.precompiled_call_cache import stated_by
+from timerl_nb.runtime.xla.execution.precompiled_call_cache import read_reported_temporaries
 
 SEED = 5
 SMALL: dict[str, Any] = {
@@ -277,7 +277,7 @@ def held_in_blocks() -> list[int]:
     for program in (one, two):
         lowered = program.executable.xla_program
         assert lowered is not None
-        stated += [stated_by(lowered.xla_executable()), lowered.nbytes_each]
+        stated += [read_reported_temporaries(lowered.xla_executable()), lowered.nbytes_each]
     return stated
 
 

@@ -71,7 +71,7 @@ class Inspectable(Displayed):
     def to_json(self) -> dict[str, Any]:
         """Return the artifact as plain JSON values; operation ids are equal in every stage."""
 
-    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+    def searchable_lines(self) -> Iterable[tuple[str, Sequence[str]]]:
         """Yield each line of the text, with further search keys of the line."""
         return ((line, ()) for line in str(self).splitlines())
 
@@ -85,7 +85,7 @@ class Inspectable(Displayed):
         has = finder(what)
         return [
             line
-            for line, about in self.found_by()
+            for line, about in self.searchable_lines()
             if any(has(part.lower()) for part in (line, *about))
         ]
 

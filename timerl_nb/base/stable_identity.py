@@ -70,6 +70,11 @@ class _Writer:
             del self._open[id(value)]
 
     def _format_value(self, value: Any) -> str:
+        """Return the text of a value.
+
+        Equal values have equal texts in every process: mappings and sets are sorted, and functions and classes of
+        the user include their code.
+        """
         if isinstance(value, Enum):
             return f"{_name(type(value))}.{value.name}"
         if isinstance(value, np.generic | np.dtype):

@@ -28,7 +28,7 @@ from timerl_nb.scope.calibration.whole_run_delta import whole_delta
 from timerl_nb.scope.device_activity.trace_import import add_trace
 from timerl_nb.scope.device_activity.tracing_session import Steps
 from timerl_nb.scope.recording.process_joining import environment
-from timerl_nb.scope.recording.recorder import make_fresh
+from timerl_nb.scope.recording.recorder import prepare_recording_folder
 from timerl_nb.scope.storage.recording_reader import read
 from timerl_nb.show.recording.recording_view import ScopeView
 
@@ -89,7 +89,7 @@ def _run(words: Sequence[str]) -> int:
     given, script = _read_with_script(parser, words)
     Steps(given.devices)  # raises for a negative number
     folder = given.folder or _new_folder()
-    make_fresh(folder)
+    prepare_recording_folder(folder)
     print(
         f"recording into {folder}; afterwards: timerl scope show {folder}",
         file=sys.stderr,

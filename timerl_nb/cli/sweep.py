@@ -26,10 +26,10 @@ from timerl_nb.base.text_formatting import align_columns, format_count
 from timerl_nb.cli.support.algorithm_arguments import Algorithm, algorithm, format_argument
 from timerl_nb.cli.support.argument_parser import parse_assignment, positive
 from timerl_nb.cli.support.exit_status import FAILED, FINE
-from timerl_nb.cli.support.foreground_run import kept_finals
+from timerl_nb.cli.support.foreground_run import read_final_means
 from timerl_nb.cli.support.run_request import ASKED, RunRequest, read_json, write_json
 from timerl_nb.cli.support.sweep_workers import OUTPUT, Processes, Ray
-from timerl_nb.cli.train import asked_for, choose, parser_of
+from timerl_nb.cli.train import choose, make_request, parser_of
 from timerl_nb.runtime.state.run_folder import LOCK, RunFolder, damaged_run_file_error
 
 SWEEP: Final = "sweep.json"
@@ -176,19 +176,19 @@ def main(words: Sequence[str]) -> int:
                 hint="remove one of them.",
             )
         setattr(given, name, value)  # the values that the check below uses
-    base = asked_for(chosen, given, given.seed)
+    base = make_request(chosen, given, given.seed)
     base, _ = base.prepared()  # reports wrong arguments before the first run
     sweep = Sweep(base, grid, given.seeds)
     with _alone(given.folder):
         sweep.write(given.folder)
-        return _carried_out(sweep, given.folder, given.workers, given.retries, given.ray)
+        return _run_missing(sweep, given.folder, given.workers, given.retries, given.ray)
 
 
 def go_on(folder: Path, workers: int | None = None) -> int:
     """Run the missing runs of a sweep, in processes of this machine, and return the exit status."""
     sweep = Sweep.read_from(folder)
     with _alone(folder):
-        return _carried_out(sweep, folder, workers or cores(), _RETRIES, None)
+        return _run_missing(sweep, folder, workers or cores(), _RETRIES, None)
 
 
 def _add_launching(parser: Any) -> None:
@@ -242,7 +242,7 @@ def _alone(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _carried_out(sweep: Sweep, folder: Path, workers: int, retries: int, ray: str | None) -> int:
+def _run_missing(sweep: Sweep, folder: Path, workers: int, retries: int, ray: str | None) -> int:
     """Run the missing runs, write the table, and return the exit status."""
     runs = sweep.runs()
     missing: list[Path] = []
@@ -250,7 +250,7 @@ def _carried_out(sweep: Sweep, folder: Path, workers: int, retries: int, ray: st
         path = folder / name
         if not (path / ASKED).exists():
             asked.write(path)
-        if kept_finals(path) is None:
+        if read_final_means(path) is None:
             missing.append(path)
     done = len(runs) - len(missing)
     print(f"{format_count(len(runs), 'run')} in {folder}, {done} finished; {workers} at a time")
@@ -263,7 +263,7 @@ def _carried_out(sweep: Sweep, folder: Path, workers: int, retries: int, ray: st
     failed: list[Path] = []
     try:
         for path, status in launcher.run(missing):
-            finals = kept_finals(path)
+            finals = read_final_means(path)
             if finals is None:
                 failed.append(path)
                 _say(f"{path.name} ended with status {status}: {_last_words(path)}")
@@ -312,7 +312,7 @@ def _rows(
     found: list[dict[str, Any]] = []
     for name, own, _ in runs:
         given = {key: format_argument(value) for key, value in own.items()}
-        finals = kept_finals(folder / name)
+        finals = read_final_means(folder / name)
         state = "missing" if finals is None else "finished"
         found.append({**given, **(finals or {}), "state": state, "folder": name})
     return found

@@ -80,7 +80,7 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("--quiet", action="store_true", help="print neither progress nor advice")
     given = parser.parse_words(words[1:])
-    asked = replace(asked_for(chosen, given, seed_of(given.seed)), seeds=given.seeds)
+    asked = replace(make_request(chosen, given, seed_of(given.seed)), seeds=given.seeds)
     asked, program = asked.prepared()
     folder, is_new = _claim_folder(asked, given.folder)
     if not given.quiet:
@@ -163,7 +163,7 @@ def parser_of(command: str, chosen: Algorithm, examples: str) -> Parser:
     return parser
 
 
-def asked_for(chosen: Algorithm, given: argparse.Namespace, seed: int) -> RunRequest:
+def make_request(chosen: Algorithm, given: argparse.Namespace, seed: int) -> RunRequest:
     """Return the request made by the arguments.
 
     Raises:

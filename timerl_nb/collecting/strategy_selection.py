@@ -196,7 +196,7 @@ class _Runner(Candidate):
             self.speeds.append(source.envs / first)
             return
         one = max(time_call(lambda: _collect(source, weights), clock), 1e-9)
-        source.of_steps(max(1, min(steps, int(_BRIEF / one))))
+        source.set_steps(max(1, min(steps, int(_BRIEF / one))))
 
     @property
     def speed(self) -> Speed:

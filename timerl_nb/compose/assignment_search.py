@@ -177,6 +177,11 @@ def _round_seconds(seconds: float) -> float:
 
 
 def _iteration(table: Table, links: Links, i: str, j: str, form: str) -> Iteration:
+    """Return the predicted iteration with the replay manager on device `i` and the learner on device `j`.
+
+    The experience memory is placed on the device with the fastest transfers. `form` is "published" for the equation of
+    the paper's code, which omits transfers.
+    """
     one, other = table.devices[i], table.devices[j]
     manager, learner = (one.both or (None, None)) if i == j else (one.manager, other.learner)
     if manager is None or learner is None:

@@ -7,7 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from timerl_nb.base.errors import BudgetError, warn
-from timerl_nb.compiler.memory.budget.budget_check import stated_refusal, stated_text
+from timerl_nb.compiler.memory.budget.budget_check import (
+    compare_with_reported,
+    reported_budget_error,
+)
 from timerl_nb.driver.compilation import Compilation, compile_stages
 from timerl_nb.driver.compile_request import CompileRequest
 from timerl_nb.driver.compiling.compile_pipeline import Front
@@ -70,19 +73,19 @@ def keep_within_budget(compiled: Compilation, limit: int) -> Compilation:
         compiled.issue_warnings()
     lowered = compiled.executable.xla_program
     if lowered is not None and (stated := _note_excess(compiled, limit)) is not None:
-        raise stated_refusal(lowered.total_bytes, limit, stated)
+        raise reported_budget_error(lowered.total_bytes, limit, stated)
     return compiled
 
 
 def warn_of_excess(compiled: Compilation) -> None:
     """Warn if XLA uses much more memory than predicted by `program.memory.needed`."""
     lowered, promised = compiled.executable.xla_program, compiled.memory.needed
-    if lowered is None or lowered.stated_temporaries is None:
+    if lowered is None or lowered.reported_temporaries is None:
         return
     if lowered.total_bytes > _PROMISED * promised + _UNTOLD:
         warn(
             f"the program needed {lowered.total_bytes:,} bytes on the device; the plan predicted "
-            f"{promised:,}: {stated_text(compiled.memory, lowered.temporaries)}.",
+            f"{promised:,}: {compare_with_reported(compiled.memory, lowered.temporaries)}.",
             hint="set device_memory=, an upper limit that includes the figures of XLA.",
         )
 
@@ -107,7 +110,7 @@ def _note_excess(compiled: Compilation, limit: int) -> str | None:
         return None
     beyond = max(1, lowered.total_bytes - memory.needed)
     request.compiler.correct(compiled.front.decision, request.options, request.bounds, beyond)
-    return stated_text(memory, lowered.temporaries)
+    return compare_with_reported(memory, lowered.temporaries)
 
 
 def _confirm_budget(
@@ -134,7 +137,7 @@ def _confirm_budget(
         if found is None:
             break
         stated = found
-    return stated_refusal(needed, limit, stated) if stated else error
+    return reported_budget_error(needed, limit, stated) if stated else error
 
 
 def _is_confirmed(request: CompileRequest, source: tuple[Stage, ...], needed: int) -> bool:

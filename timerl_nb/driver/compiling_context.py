@@ -39,7 +39,7 @@ from timerl_nb.driver.compile_request import CompileRequest
 from timerl_nb.driver.compiling.compiler import Compiler
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.program_compilation import compile_program
-from timerl_nb.driver.program_hooks import made_known
+from timerl_nb.driver.program_hooks import announce_program
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 
 
@@ -368,7 +368,7 @@ class Context(Frontend):
                     raise error from None
             if tell:
                 compiled.issue_warnings()
-            return made_known(Program(compiled))
+            return announce_program(Program(compiled))
         except TimeRLError as error:
             raise error.with_traceback(None) from None
 

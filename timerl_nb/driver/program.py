@@ -23,7 +23,7 @@ from timerl_nb.compiler.passes.pass_pipeline import Pipeline
 from timerl_nb.compiler.symbolic.dimensions import bounds_text
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_compilation import compile_program
-from timerl_nb.driver.program_hooks import made_known, run_begins
+from timerl_nb.driver.program_hooks import announce_program, run_begins
 from timerl_nb.driver.program_runs.iteration_replay import LiveValues, replay_iteration
 from timerl_nb.driver.program_runs.iteration_timing import measure_iteration
 from timerl_nb.driver.program_runs.program_run import make_run, run_to_end, start_run
@@ -197,7 +197,7 @@ class Program(StageArtifacts):
         compiled = compile_program(request, front, observer or UNOBSERVED)
         if tell:
             compiled.issue_warnings()
-        return made_known(Program(compiled))
+        return announce_program(Program(compiled))
 
     # --- running -----------------------------------------------------------------------------
 

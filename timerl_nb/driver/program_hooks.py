@@ -46,7 +46,7 @@ def remove_observer(observer: ProgramObserver) -> None:
         _OBSERVERS.remove(observer)
 
 
-def made_known(program: Made) -> Made:
+def announce_program(program: Made) -> Made:
     """Report a compiled program to the observers, and return it."""
     for observer in tuple(_OBSERVERS):
         observer.compiled(program, user_origin())

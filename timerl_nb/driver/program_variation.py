@@ -73,6 +73,11 @@ def raise_reached_ceiling(
 def _change_bounds(
     owner: Context, before: Mapping[str, int], bounds: Mapping[Any, int]
 ) -> dict[str, int]:
+    """Return all bounds after a change.
+
+    Raises:
+        BoundsError: a name is not a bound of the program, or the program fixes the bound.
+    """
     changed = dict(before)
     check_mapping(bounds)
     for key, value in bounds.items():

@@ -30,9 +30,9 @@ class Listing(Inspectable):
             self.lines.setdefault(key, (op.origin, []))[1].append(op.id)
 
     def __str__(self) -> str:
-        return "\n".join(line for line, _ in self.found_by())
+        return "\n".join(line for line, _ in self.searchable_lines())
 
-    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+    def searchable_lines(self) -> Iterable[tuple[str, Sequence[str]]]:
         shown = sorted(self.lines.items())
         width = max((len(origin.place) for _, (origin, _) in shown), default=0)
         for _, (origin, ids) in shown:

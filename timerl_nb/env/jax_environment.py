@@ -178,7 +178,7 @@ class JaxEnvironment(Environment):
                     f"{now.dtype}{[*now.shape]} after a step.",
                     hint="return the same shapes and types from first and after.",
                 )
-        return replace(every, looked_at=_looked_at(step.jaxpr, len(leaves)))
+        return replace(every, is_read=_find_read_leaves(step.jaxpr, len(leaves)))
 
 
 @dataclass(frozen=True)
@@ -189,15 +189,15 @@ class _Layout:
     structure: Any
     leaves: tuple[Type, ...]
     names: tuple[str, ...]
-    looked_at: tuple[bool, ...]
+    is_read: tuple[bool, ...]
 
     def select_leaves(self, leaves: Sequence[Any]) -> list[Any]:
-        return [x for x, looked_at in zip(leaves, self.looked_at, strict=True) if looked_at]
+        return [x for x, is_read in zip(leaves, self.is_read, strict=True) if is_read]
 
     def restore_state(self, kept: Sequence[Any]) -> Any:
         """Return a state, with zeros for leaves that are not stored."""
         known = iter(kept)
-        pairs = zip(self.leaves, self.looked_at, strict=True)
+        pairs = zip(self.leaves, self.is_read, strict=True)
         filled = [next(known) if kept else jnp.zeros(x.shape, x.dtype) for x, kept in pairs]
         return jax.tree.unflatten(self.structure, filled)
 
@@ -255,7 +255,7 @@ def _key(bits: Any) -> Any:
     return jax.random.wrap_key_data(bits, impl="threefry2x32")
 
 
-def _looked_at(step: Any, count: int) -> tuple[bool, ...]:
+def _find_read_leaves(step: Any, count: int) -> tuple[bool, ...]:
     """Return for each leaf whether rewards, ends or observations depend on it, directly or through later leaves."""
     found = [False] * count
     while True:

@@ -161,11 +161,11 @@ class LearntPolicy:
         action, *after = self._function(how)(
             self._parameter_values, taken, _seed(seed), prod(batch)
         )
-        action = graph.given_back(action.reshape((*batch, *action.shape[1:])), observation)
+        action = graph.to_library_of(action.reshape((*batch, *action.shape[1:])), observation)
         if not found.state:
             return action
         kept = {
-            name: graph.given_back(x.reshape((*batch, *x.shape[1:])), observation)
+            name: graph.to_library_of(x.reshape((*batch, *x.shape[1:])), observation)
             for name, x in zip(found.state, after, strict=True)
         }
         return action, kept
@@ -331,6 +331,12 @@ class LearntPolicy:
         given: Mapping[str, Any],
         batch: tuple[int, ...],
     ) -> Any:
+        """Return an input of the policy as an array with one row per observation.
+
+        Raises:
+            OptionError: the input is missing.
+            ShapeError: its shape or type is unsuitable.
+        """
         kind = found.pdg[op_id].type
         shape = (*batch, *found.shape_of(op_id))
         if name not in given:

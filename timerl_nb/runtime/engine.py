@@ -1,6 +1,6 @@
 """Engine of an interpreted program: the library that stores its arrays and runs its kernels.
 
-`named` imports an engine's library when a program asks for it, and not before. XLA programs need JAX, and do not
+`load_engine` imports an engine's library when a program asks for it, and not before. XLA programs need JAX, and do not
 use this protocol.
 """
 
@@ -105,7 +105,7 @@ class Engine:
     costs: Callable[[Machine], Machine]
 
 
-def named(name: str, device: str | None = None, *, compiled: bool = False) -> Engine:
+def load_engine(name: str, device: str | None = None, *, compiled: bool = False) -> Engine:
     """Return an engine, and import its library.
 
     Args:

@@ -19,7 +19,7 @@ from timerl_nb.compiler.loops.loop_nodes import Ast, Execute, Loop
 from timerl_nb.compiler.loops.tileable_loops import Tile
 from timerl_nb.compiler.memory.budget.budget_check import too_large
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
-from timerl_nb.runtime.engine import Engine, named
+from timerl_nb.runtime.engine import Engine, load_engine
 from timerl_nb.runtime.fused_kernel import Kernel
 from timerl_nb.runtime.interpreter.generated_source import Source
 from timerl_nb.runtime.jax_backend.xla_compilation_cache import use_cache
@@ -68,7 +68,7 @@ class Executable(Inspectable):
         check_nan: bool = False,
         engine: Engine | None = None,
     ) -> None:
-        self.engine = named("jax") if engine is None else engine
+        self.engine = load_engine("jax") if engine is None else engine
         self.pdg, self.ast, self.plan, self._budget = pdg, ast, plan, budget
         self._executor, self._fuse, self._devices = executor, fuse, devices
         self._compiled, self.check_nan, self.tiles = compiled, check_nan, tiles
@@ -255,9 +255,9 @@ class Executable(Inspectable):
         texts = [kernel.text for kernel in self.kernels.values()]
         return "\n".join([f"# {self.how}", self.source, *filter(None, texts)])
 
-    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+    def searchable_lines(self) -> Iterable[tuple[str, Sequence[str]]]:
         if self.xla_program is not None:
-            yield from self.xla_program.found_by()
+            yield from self.xla_program.searchable_lines()
             return
         known = {f"_{op.id}": about(op) for op in self.pdg}
         for line in str(self).splitlines():

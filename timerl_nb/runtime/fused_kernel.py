@@ -35,7 +35,7 @@ from timerl_nb.runtime.engine import Engine, Scope
 
 
 @dataclass(frozen=True)
-class Again:
+class RecomputedValues:
     """Values inside a kernel, recomputed operation by operation.
 
     Attributes:
@@ -247,7 +247,7 @@ class Kernel:
 
     def recompute(
         self, seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
-    ) -> Again:
+    ) -> RecomputedValues:
         """Return the values inside the kernel, for the arguments of `run`."""
         scope, arrays = self._bind_operands(seed, coords, operands, taken, blocks)
         done = self._compute_body(scope, arrays)
@@ -259,7 +259,9 @@ class Kernel:
             return tuple(most if n is None else int(n) for n, most in known)
 
         point = {d: int(scope.point[d]) for d in self.op.domain}
-        return Again(point, done, {tensor: lengths(shape) for tensor, shape in sizes.items()})
+        return RecomputedValues(
+            point, done, {tensor: lengths(shape) for tensor, shape in sizes.items()}
+        )
 
     def scope(self, point: Mapping[str, Any], seed: Any) -> Scope:
         """Return the trace context of a point. `seed` has the words of the seed, then of the iteration."""

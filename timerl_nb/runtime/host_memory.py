@@ -17,7 +17,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Left:
+class AvailableMemory:
     """Available bytes, and the limit that determines them."""
 
     nbytes: int
@@ -44,52 +44,52 @@ _MOUNT = re.compile(
 _UNLIMITED = 1 << 60  # version 1 represents "no limit" by a number of about 2⁶³
 
 
-def main_memory_left(root: Path = Path("/")) -> Left | None:
+def available_main_memory(root: Path = Path("/")) -> AvailableMemory | None:
     """Return the smallest of all limits; None if no limit is known.
 
     Args:
         root: Folder with the folders `proc` and `sys`.
     """
-    found = [*_machine(root), *_groups(root), *_own(root)]
+    found = [*_machine_memory(root), *_control_group_memory(root), *_process_limits(root)]
     return min(found, key=lambda left: left.nbytes, default=None)
 
 
-def _machine(root: Path) -> Iterator[Left]:
-    available = _number(root / "proc/meminfo", "MemAvailable:")
+def _machine_memory(root: Path) -> Iterator[AvailableMemory]:
+    available = _read_number(root / "proc/meminfo", "MemAvailable:")
     if available is not None:
-        yield Left(available * 1024, "the machine has no more available memory")
+        yield AvailableMemory(available * 1024, "the machine has no more available memory")
     elif hasattr(os, "sysconf"):
         with suppress(ValueError, OSError):
             whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            yield Left(whole, "the machine has no more memory")
+            yield AvailableMemory(whole, "the machine has no more memory")
 
 
-def _groups(root: Path) -> Iterator[Left]:
-    for version, mounted, at, group in _mounts(root):
+def _control_group_memory(root: Path) -> Iterator[AvailableMemory]:
+    for version, mounted, at, group in _control_group_mounts(root):
         files = _VERSIONS[version]
         top = root / mounted.lstrip("/")
         inside = _relative_group(group, at)
         for path in (inside, *inside.parents):
             folder = top / path
-            limit, used = _number(folder / files.limit), _number(folder / files.used)
+            limit, used = _read_number(folder / files.limit), _read_number(folder / files.used)
             if limit is None or used is None or limit >= _UNLIMITED:
                 continue
-            idle = _number(folder / "memory.stat", files.cached) or 0
+            idle = _read_number(folder / "memory.stat", files.cached) or 0
             name = str(PurePosixPath(mounted) / path)
             why = f"the control group {name} has a limit of {limit:,} bytes and uses {used:,}"
-            yield Left(max(0, limit - max(0, used - idle)), why)
+            yield AvailableMemory(max(0, limit - max(0, used - idle)), why)
 
 
-def _mounts(root: Path) -> Iterator[tuple[str, str, str, str]]:
+def _control_group_mounts(root: Path) -> Iterator[tuple[str, str, str, str]]:
     """Yield the mounts of memory control groups: version, mount point, root group, our group."""
     ours: dict[str, str] = {}
-    for line in _lines(root / "proc/self/cgroup"):
+    for line in _read_lines(root / "proc/self/cgroup"):
         found = _GROUP.fullmatch(line)
         if found and found["number"] == "0":
             ours["cgroup2"] = found["group"]
         elif found and "memory" in found["controllers"].split(","):
             ours["cgroup"] = found["group"]
-    for line in _lines(root / "proc/self/mountinfo"):
+    for line in _read_lines(root / "proc/self/mountinfo"):
         mount = _MOUNT.match(line)
         if mount is None or mount["version"] not in ours:
             continue
@@ -106,11 +106,11 @@ def _relative_group(group: str, at: str) -> PurePosixPath:
     return PurePosixPath()
 
 
-def _own(root: Path) -> Iterator[Left]:
+def _process_limits(root: Path) -> Iterator[AvailableMemory]:
     """Yield the memory left by the resource limits of the process."""
     try:
         limits: Any = importlib.import_module("resource")
-        pages = [int(word) for word in _lines(root / "proc/self/statm")[0].split()]
+        pages = [int(word) for word in _read_lines(root / "proc/self/statm")[0].split()]
     except (ImportError, IndexError, ValueError):
         return
     page = os.sysconf("SC_PAGE_SIZE")
@@ -119,12 +119,12 @@ def _own(root: Path) -> Iterator[Left]:
         if limit != limits.RLIM_INFINITY:
             used = pages[column] * page
             why = f"the process limit {name} is {limit:,} bytes, of which {used:,} are in use"
-            yield Left(max(0, limit - used), why)
+            yield AvailableMemory(max(0, limit - used), why)
 
 
-def _number(path: Path, name: str = "") -> int | None:
+def _read_number(path: Path, name: str = "") -> int | None:
     """Read the number in a file, or the number after `name`; None if it is another text, such as `max`."""
-    for line in _lines(path):
+    for line in _read_lines(path):
         words = line.split()
         if name and words[:1] == [name]:
             words = words[1:]
@@ -134,7 +134,7 @@ def _number(path: Path, name: str = "") -> int | None:
     return None
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text().splitlines()
     except (OSError, ValueError):

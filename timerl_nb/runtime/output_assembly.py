@@ -22,7 +22,7 @@ from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.symbolic.dimensions import Dim
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import TRUE
-from timerl_nb.runtime.engine import Engine, named
+from timerl_nb.runtime.engine import Engine, load_engine
 
 Outputs = dict[tuple[str, str], Array]  # by (role, name)
 Lengths = Mapping[
@@ -72,7 +72,7 @@ class Returned:
         known: Lengths,
         engine: Engine | None = None,
     ) -> None:
-        self._engine = named("jax") if engine is None else engine
+        self._engine = load_engine("jax") if engine is None else engine
         self._pdg, self._plan, self._lengths = pdg, plan, known
         self.coordinates: dict[str, Coordinates] = {}
 

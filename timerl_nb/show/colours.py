@@ -32,7 +32,7 @@ def of_tensors(*plans: MemoryPlan) -> Numbers:
     return _numbers([[store.name for store in ones] for ones in stores])
 
 
-def operation(k: int) -> str:
+def operation_colour(k: int) -> str:
     return SERIES[k % (len(SERIES) - 1)]  # the last one is grey
 
 
@@ -42,7 +42,7 @@ def lighten_colour(colour: str) -> str:
     return "#" + "".join(f"{255 - (255 - x) // 3:02x}" for x in parts)
 
 
-def tensor(k: int) -> str:
+def tensor_colour(k: int) -> str:
     return TENSORS[k % len(TENSORS)]
 
 

@@ -252,6 +252,7 @@ class KernelFunction(Generic[P, R]):
         return self._kernel(sys._getframe(1), args, kwargs)
 
     def _kernel(self, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kernel:
+        """Create the kernel of a call: its memory segments, function and source line."""
         reads, writes, blocks = self._named
         try:
             if callable(reads):

@@ -332,6 +332,10 @@ class Threads:
     # --- the workers' threads --------------------------------------------------------------------
 
     def _run_lane(self, lane: int) -> None:
+        """Run kernels on this thread until the window closes.
+
+        Each turn completes a kernel, moves queued kernels into free slots, and takes the kernel that has been ready for longest.
+        """
         window, queue, ran = self._window, self._queue, self._ran
         # two calls take half of the time of a `with` statement; interrupts do not reach this thread
         acquire, release = self._lock.acquire, self._lock.release

@@ -1,4 +1,4 @@
-"""Arguments that both adapters share: the program of a trial, and its seed."""
+"""Arguments common to Optuna and Ray Tune: the function of a trial, its seed, the interval of reports."""
 
 from __future__ import annotations
 

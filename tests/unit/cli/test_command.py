@@ -304,7 +304,7 @@ def test_a_run_is_kept_stopped_and_gone_on_with(
         np.testing.assert_array_equal(space["result"][name], whole[name])
     for name, value in whole.policy().weights.items():
         np.testing.assert_array_equal(space["policy"].weights[name], value)
-    kept = attended_run.kept_finals(folder)
+    kept = attended_run.read_final_means(folder)
     assert kept == {name: float(np.mean(x[-2:], dtype=np.float64)) for name, x in whole.items()}
 
     with open(folder / "log.csv") as file:
@@ -387,7 +387,7 @@ def test_several_seeds_are_one_run(capsys: pytest.CaptureFixture[str]) -> None:
     program = trl.algorithms.reinforce(hidden=[4]).compile({"B": 2, "I": 4, "T": 5})
     alone = [program.execute(seed=seed)["return"] for seed in (3, 4)]
     np.testing.assert_allclose(space["result"]["return"], alone, rtol=1e-5)
-    kept = attended_run.kept_finals(Path("here"))
+    kept = attended_run.read_final_means(Path("here"))
     assert kept is not None and kept["return"] == pytest.approx(np.mean([x[-1] for x in alone]))
 
 
@@ -396,7 +396,7 @@ def test_usual_bounds_are_those_that_are_free() -> None:
     usual = {name: bound for name, bound in train.USUAL.items() if name in "BIT"}
     for words, bounds in [([], {"B": 64, "I": 100, "T": 500}), (["--bounds", "I=3"], {"I": 3})]:
         given = train.parser_of("train", about, "").parse_args(words)
-        assert train.asked_for(about, given, 0).bounds == {**usual, **bounds}
+        assert train.make_request(about, given, 0).bounds == {**usual, **bounds}
 
 
 # --- scripts -------------------------------------------------------------------------------------

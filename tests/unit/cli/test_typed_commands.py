@@ -301,7 +301,7 @@ def test_the_steps_of_a_program_without_iterations_suffice_to_learn() -> None:
     for name in OFF_POLICY:
         chosen = algorithm(name)
         given = train.parser_of("train", chosen, "").parse_args([])
-        asked = train.asked_for(chosen, given, 0)
+        asked = train.make_request(chosen, given, 0)
         assert asked.bounds == {"B": 64, "T": 5000}
         assert asked.arguments["learning_starts"] < 5000
 

@@ -643,8 +643,8 @@ def test_a_listener_gets_frames_in_order_from_the_last_on(program: Program) -> N
         def hears(frame: Frame) -> None:
             if not seen:  # a later frame arrives while the first is being drawn
                 seen.append(frame.number)
-                telemetry._hand_out(late)
-                telemetry._hand_out(replace(first, number=first.number + 1))
+                telemetry._deliver_to_all(late)
+                telemetry._deliver_to_all(replace(first, number=first.number + 1))
             else:
                 seen.append(frame.number)
 

@@ -20,7 +20,7 @@ from timerl_nb.compiler.loops.loop_nodes import Fetch, Offload
 from timerl_nb.compiler.memory.budget.swapping import SLACKS, Slack, Swaps
 from timerl_nb.compiler.symbolic.index_expressions import Slice
 from timerl_nb.driver.search.budget_suggestions import fit_suggestions
-from timerl_nb.runtime.engine import named
+from timerl_nb.runtime.engine import load_engine
 from timerl_nb.runtime.interpreter.swap_transfers import THREAD
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 
@@ -171,7 +171,7 @@ def test_a_failing_copy_is_an_error_at_its_instruction(
             raise MemoryError("no page-locked memory left")
         return original(array)
 
-    monkeypatch.setitem(vars(named("jax")), "to_host", fail)
+    monkeypatch.setitem(vars(load_engine("jax")), "to_host", fail)
     with pytest.raises(ExecutionError, match="cannot be copied to the host: no page") as caught:
         program.execute()
     assert "pixels.py" in str(caught.value)

@@ -21,7 +21,7 @@ from timerl_nb.compiler.memory.placement.buffer_layout import Layout
 from timerl_nb.compiler.memory.placement.placement_planner import Plans
 from timerl_nb.driver.compiling.compile_decision import Decision
 from timerl_nb.driver.search.memory_budget_search import Search, SearchResult
-from timerl_nb.runtime.engine import named
+from timerl_nb.runtime.engine import load_engine
 from timerl_nb.runtime.interpreter.swap_transfers import THREAD
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 
@@ -234,7 +234,7 @@ def test_a_failing_copy_is_an_error(swapped: trl.Program, monkeypatch: pytest.Mo
         return original(array)
 
     original = backend.to_host
-    monkeypatch.setitem(vars(named("jax")), "to_host", fail)
+    monkeypatch.setitem(vars(load_engine("jax")), "to_host", fail)
     with pytest.raises(ExecutionError, match="cannot be copied to the host: no page"):
         swapped.execute()
     assert not threads()

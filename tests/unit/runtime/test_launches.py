@@ -13,7 +13,7 @@ import timerl_nb as trl
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.policies.ready_policies import Random
 from timerl_nb.collecting.strategies.collecting_program import collecting
-from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
+from timerl_nb.runtime.xla.hlo.calls_per_run import count_calls
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work, work
 
 # Ten iterations of a product, an in-place update of a row, and a call that is one kernel;
@@ -149,7 +149,7 @@ def test_a_call_a_turn_counts_for_each() -> None:
     calls = [call for call in lowered.calls if call.loop is not None]
     assert len(calls) == 1
     number = calls[0].number
-    assert calls_made(lowered)[number] == 3
+    assert count_calls(lowered)[number] == 3
     found = [p.executable.launches for p in (one, two, longer)]
     a_turn = work(lowered.hlo(number), turns=1).launches
     assert found[0] is not None and found[1] == found[0] + 4 * a_turn
@@ -157,7 +157,7 @@ def test_a_call_a_turn_counts_for_each() -> None:
     assert found[2] == found[0] + 3 * 20 * a_step and a_step > 0
     fused = loop(5, 3, options.with_(fuse_iterations=2)).executable
     assert fused.xla_program is not None and fused.launches is None
-    assert calls_made(fused.xla_program)[number] == 2
+    assert count_calls(fused.xla_program)[number] == 2
 
 
 def test_a_turn_of_collecting_launches_as_many_as_its_steps() -> None:
@@ -171,7 +171,7 @@ def test_a_turn_of_collecting_launches_as_many_as_its_steps() -> None:
         lowered = executable.xla_program
         assert lowered is not None and executable.launches is not None
         (number,) = [call.number for call in lowered.calls if call.counters]
-        assert calls_made(lowered) == {number: 1}
+        assert count_calls(lowered) == {number: 1}
         launches.append(executable.launches)
         text = lowered.hlo(number)
     (body,) = re.findall(r' while\(.*body=%([\w.\-]+),.*"known_trip_count":{"n":"24"}', text)

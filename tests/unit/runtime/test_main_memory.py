@@ -16,7 +16,7 @@ import timerl_nb as trl
 from tests.unit.checks import leaving
 from timerl_nb.base.errors import BudgetError
 from timerl_nb.driver.program_runs.main_memory_check import main_memory
-from timerl_nb.runtime.host_memory import Left, main_memory_left
+from timerl_nb.runtime.host_memory import AvailableMemory, available_main_memory
 
 ROOT = Path(__file__).parents[3]
 V2 = "30 23 0:26 {at} /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate"
@@ -31,7 +31,7 @@ def fake(
     mounts: str,
     groups: dict[str, dict[str, object]],
     available: int = 1 << 30,
-) -> Left | None:
+) -> AvailableMemory | None:
     """Return the free memory under these files; the groups are folders below `sys/fs/cgroup`."""
     files: dict[str, object] = {
         "proc/meminfo": f"MemTotal: 99999999 kB\nMemAvailable: {available >> 10} kB\n",
@@ -43,15 +43,15 @@ def fake(
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{text}\n")
-    return main_memory_left(root)
+    return available_main_memory(root)
 
 
 def test_the_machine_says_what_is_available(tmp_path: Path) -> None:
-    assert fake(tmp_path, "", "", {}, 5 << 20) == Left(
+    assert fake(tmp_path, "", "", {}, 5 << 20) == AvailableMemory(
         5 << 20, "the machine has no more available memory"
     )
-    assert main_memory_left(tmp_path / "nothing") is not None  # systems without these files
-    here = main_memory_left()
+    assert available_main_memory(tmp_path / "nothing") is not None  # systems without these files
+    here = available_main_memory()
     assert here is not None and here.nbytes > 0
 
 
@@ -67,14 +67,14 @@ def test_groups_of_version_2_allow_less_from_within(tmp_path: Path) -> None:
         "/a/b/c": {"memory.max": 2000, "memory.current": 500},
     }
     left = fake(tmp_path, "0::/a/b/c", V2.format(at="/"), groups)
-    assert left == Left(
+    assert left == AvailableMemory(
         400, "the control group /sys/fs/cgroup/a has a limit of 1,000 bytes and uses 900"
     )
     (tmp_path / "sys/fs/cgroup/a/memory.max").write_text("max\n")
-    left = main_memory_left(tmp_path)
+    left = available_main_memory(tmp_path)
     assert left is not None and left.nbytes == 1500
     (tmp_path / "sys/fs/cgroup/a/b/c/memory.current").write_text("2100\n")
-    left = main_memory_left(tmp_path)
+    left = available_main_memory(tmp_path)
     assert left is not None and left.nbytes == 0
 
 
@@ -93,7 +93,7 @@ def test_groups_of_version_1_allow_less_from_within(tmp_path: Path) -> None:
     }
     ours = "4:memory:/x/y\n1:cpu,cpuacct:/x/y\n0::/"
     left = fake(tmp_path, ours, "\n".join([CPU, V1.format(at="/")]), groups)
-    assert left == Left(
+    assert left == AvailableMemory(
         2500, "the control group /sys/fs/cgroup/memory/x has a limit of 3,000 bytes and uses 1,000"
     )
 
@@ -102,7 +102,7 @@ def test_groups_of_version_1_allow_less_from_within(tmp_path: Path) -> None:
 def test_containers_see_their_own_group_alone(tmp_path: Path, ours: str) -> None:
     groups: dict[str, dict[str, object]] = {"": {"memory.max": 700, "memory.current": 100}}
     left = fake(tmp_path, f"0::{ours}", V2.format(at="/docker/123"), groups)
-    assert left == Left(
+    assert left == AvailableMemory(
         600, "the control group /sys/fs/cgroup has a limit of 700 bytes and uses 100"
     )
 
@@ -173,8 +173,8 @@ def plenty(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Set the free bytes of main memory."""
     left = [1 << 40]
     monkeypatch.setattr(
-        "timerl_nb.driver.program_runs.main_memory_check.main_memory_left",
-        lambda: Left(left[0], "the test allows no more"),
+        "timerl_nb.driver.program_runs.main_memory_check.available_main_memory",
+        lambda: AvailableMemory(left[0], "the test allows no more"),
     )
     yield left
 

@@ -16,7 +16,7 @@ from tests.reinforce import reinforce
 from tests.unit.checks import Expected, assert_memory_is_sound, leaving
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.runtime_events import Event
-from timerl_nb.runtime.engine import named
+from timerl_nb.runtime.engine import load_engine
 from timerl_nb.runtime.interpreter.interpreter import Run
 
 BOUNDS = {"B": 2, "I": 3, "T": 4}
@@ -123,7 +123,7 @@ def test_draws_receive_the_true_iteration(turn: int) -> None:
     point = {"b": 1, "i": turn % 2**30}
     words = tuple(np.array([word], np.uint32) for word in (point["i"], turn % 2**32, turn >> 32))
     found: list[np.ndarray] = []
-    for library in (named("jax"), named("numpy")):
+    for library in (load_engine("jax"), load_engine("numpy")):
         seed = library.seed_words(2**35 + 1)
         how = {"endless": "i", "turn": words}
         scope = library.scope({}, point, seed, lambda size: size, lambda size: False, **how)

@@ -27,7 +27,7 @@ from timerl_nb.compiler.ir.reference.evaluation_rules import RULES
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.driver.compiling.machine_dependent_options import device_limit, machine_of
 from timerl_nb.runtime import engine
-from timerl_nb.runtime.engine import named
+from timerl_nb.runtime.engine import load_engine
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: make torch-env, and run .venv-torch/bin/pytest"
@@ -140,7 +140,7 @@ def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_results_share_no_memory() -> None:
-    own = named("torch").own
+    own = load_engine("torch").own
     x = torch.arange(6.0).reshape(2, 3)
     made = own([x, x.t(), x[0], torch.ones(3).expand(2, 3)])
     pointers = {one.untyped_storage().data_ptr() for one in made}
@@ -171,7 +171,7 @@ def test_a_function_may_keep_its_arguments() -> None:
 
 def test_live_views_receive_copies_of_tensors_and_rows() -> None:
     for value in (torch.ones(3), np.ones(3)):
-        copied = named("torch").snapshot(value)
+        copied = load_engine("torch").snapshot(value)
         value[0] = 5
         assert float(copied[0]) == 1
 

@@ -63,6 +63,6 @@ def test_statements_one_behind_another_take_no_more_addresses_than_points() -> N
         "b": [(1, 1), (0, 9), (0, 0)],
         "c": [(1, 1), (0, 9), (2, 2)],
     }
-    size, layout = clocks._laid_out(times)
+    size, layout = clocks._assign_addresses(times)
     assert size == 1 + 10 + 10
     assert layout == {"a": (0, (0, 0, 0)), "b": (1, (0, 2, 0)), "c": (2, (0, 2, 0))}

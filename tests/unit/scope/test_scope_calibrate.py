@@ -26,13 +26,13 @@ from timerl_nb.scope.calibration.microbenchmark_cost import measure_call_costs
 from timerl_nb.scope.calibration.whole_run_delta import (
     Run,
     by_runs,
-    one_run,
+    run_once,
     tight_loop,
     whole_delta,
 )
 from timerl_nb.scope.recording import recorder
 from timerl_nb.scope.recording.process_joining import environment
-from timerl_nb.scope.recording.recorder import make_fresh
+from timerl_nb.scope.recording.recorder import prepare_recording_folder
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
 from timerl_nb.scope.storage.recording_reader import read
 
@@ -142,7 +142,7 @@ def test_pairs_go_on_until_the_cost_is_known(
         order.append(recorded)
         return left[recorded].pop(0)
 
-    monkeypatch.setattr(module, "one_run", run)
+    monkeypatch.setattr(module, "run_once", run)
     monkeypatch.setattr(module, "tight_loop", lambda: LOOP)
     found = whole_delta(["train.py"], 8, told=told.append)
     assert found == by_runs(made[:count], LOOP) and len(told) == count
@@ -156,7 +156,7 @@ def test_a_script_is_run_in_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[
     script, out = tmp_path / "script.py", tmp_path / "costs.json"
     script.write_text(SCRIPT)
     words = [str(script), "50", "0"]
-    assert one_run(words, recorded=True).counts == (50, 0)
+    assert run_once(words, recorded=True).counts == (50, 0)
     status = main(["scope", "calibrate", "--pairs", "2", "--out", str(out), *words])
     said = capsys.readouterr()
     assert "pair 2 of 2" in said.err and "slept" not in said.out + said.err
@@ -166,11 +166,11 @@ def test_a_script_is_run_in_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[
     found = Calibration.load(out)
     assert found.program == " ".join(words)
     folder = tmp_path / "recording"
-    make_fresh(folder)
+    prepare_recording_folder(folder)
     subprocess.run([sys.executable, *words], env=environment(folder, os.environ), check=True)
     assert main(["scope", "show", str(folder), "--calibration", str(out)]) == 0
     assert f"\n{read(folder).corrected(out)}\n" in capsys.readouterr().out
-    make_fresh(tmp_path / "other")
+    prepare_recording_folder(tmp_path / "other")
     subprocess.run(
         [sys.executable, str(script), "9", "0"],
         env=environment(tmp_path / "other", os.environ),

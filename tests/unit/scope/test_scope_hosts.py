@@ -25,7 +25,7 @@ from timerl_nb.scope.analysis.recording_queries import Recording
 from timerl_nb.scope.analysis.thread_timelines import Lane, Process
 from timerl_nb.scope.device_activity.clock_alignment import Anchor, HostClock
 from timerl_nb.scope.device_activity.device_operations import Devices, TracedWindow
-from timerl_nb.scope.recording.clock_exchange import ClockServer, ask_over, compare_clocks
+from timerl_nb.scope.recording.clock_exchange import ClockServer, compare_clocks, request_anchor
 from timerl_nb.scope.storage.event_format import EDGE, STARTS, Kind
 from timerl_nb.scope.storage.host_clock_files import Join
 from timerl_nb.scope.storage.host_recordings import Host, merge_hosts
@@ -106,10 +106,10 @@ def test_a_drift_is_corrected_only_if_it_is_not_an_error_of_the_ends() -> None:
 
 def test_a_server_answers_until_it_is_closed() -> None:
     server = ClockServer()
-    anchor = ask_over(("127.0.0.1", server.port))
+    anchor = request_anchor(("127.0.0.1", server.port))
     assert anchor is not None and abs(anchor.theirs - anchor.ours) <= anchor.width
     server.close()
-    while ask_over(("127.0.0.1", server.port)) is not None:  # until the thread has ended
+    while request_anchor(("127.0.0.1", server.port)) is not None:  # until the thread has ended
         pass
 
 

@@ -130,11 +130,11 @@ def test_what_waits_on_the_host_says_from_when_until_when() -> None:
 def test_what_xla_states_is_told_once_it_has_compiled() -> None:
     program = compiled(7)
     nest = program.executable.xla_program
-    assert nest is not None and nest.stated_temporaries is None
+    assert nest is not None and nest.reported_temporaries is None
     assert not [one for one in StoresView.from_program(program).amounts if one.known == "stated"]
     states = nest.temporaries  # waits for XLA
     found = amounts(StoresView.from_program(program))
-    assert found["temporaries", "stated"] == nest.stated_temporaries == states
+    assert found["temporaries", "stated"] == nest.reported_temporaries == states
     parts = [("carried", "laid out"), ("temporaries", "stated"), ("constants", "given")]
     assert found["needed", "stated"] == sum(found[part] for part in parts)
 

@@ -49,7 +49,7 @@ def attend(asked: RunRequest, program: Program, folder: Path, *, quiet: bool = F
         run = program.start(asked.seed, checkpoint=folder, every=asked.every, log=log)
     else:
         run = program.start(resume=folder, log=log)
-        asked.write_again(folder)
+        asked.overwrite(folder)
         if not quiet:
             done = run.turn == run.turns
             print(
@@ -99,7 +99,7 @@ def go_on(
     return attend(asked, asked.program(), folder, quiet=quiet)
 
 
-def kept_finals(folder: Path) -> Mapping[str, float] | None:
+def read_final_means(folder: Path) -> Mapping[str, float] | None:
     """Return the `final_means` that a finished run has stored in its folder; None for an unfinished run.
 
     Raises:

@@ -160,7 +160,7 @@ class RunRequest:
         """The bound that counts iterations."""
         return next(name for name in _ITERATIONS if name in self.bounds)
 
-    def write_again(self, folder: Path) -> None:
+    def overwrite(self, folder: Path) -> None:
         """Replace the request in the folder of its run."""
         write_json(folder / ASKED, FORMAT, VERSION, asdict(self))
 

@@ -435,6 +435,11 @@ def function_of(policy: Callable[..., Any], state: Any = None) -> Acting:
 
 
 def _function_of(policy: Callable[..., Any], state: Any) -> Acting:
+    """Return the policy of a PyTorch module, or of a function by its number of arguments.
+
+    Raises:
+        OptionError: the number of arguments is unsuitable, or a recurrent function has no initial state.
+    """
     if hasattr(policy, "load_state_dict"):
         return TorchModule({}, policy, mask=_mask_argument(getattr(policy, "forward", policy)))
     try:

@@ -249,7 +249,7 @@ class AsynchronousTurns:
     def envs(self) -> int:
         return self._ready
 
-    def of_steps(self, steps: int) -> None:
+    def set_steps(self, steps: int) -> None:
         """Change the number of steps per trajectory; the environments begin new episodes."""
         self._task = replace(self._task, steps=steps)
         self._begin_again()

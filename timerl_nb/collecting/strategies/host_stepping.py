@@ -188,7 +188,7 @@ class HostTurns:
     def envs(self) -> int:
         return self._envs
 
-    def of_steps(self, steps: int) -> None:
+    def set_steps(self, steps: int) -> None:
         """Change the number of steps per batch."""
         self._task, self._steps = replace(self._task, steps=steps), steps
 

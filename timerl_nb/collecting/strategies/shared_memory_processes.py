@@ -103,7 +103,7 @@ class ProcessStepping:
 
     def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any, Masks | None]:
         obs, reward, terminated, truncated, more = self._answer(
-            self._env.step, self._shared_out(action)
+            self._env.step, self._split_actions(action)
         )
         last = (
             np.concatenate([x for (x,) in more["last"][more["_last"]]]) if "last" in more else None
@@ -134,7 +134,7 @@ class ProcessStepping:
             warn_of_infinite()
         return made
 
-    def _shared_out(self, action: Array) -> Array:
+    def _split_actions(self, action: Array) -> Array:
         """Return the actions of each process, padded to equal numbers."""
         parts = len(self._env.processes)
         if self._actions is None:

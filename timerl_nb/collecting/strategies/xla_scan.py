@@ -10,7 +10,7 @@ from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategies.collecting_program import Turns, collecting
 from timerl_nb.collecting.strategy import Counts, Prepared, Strategy
 from timerl_nb.driver.program import Program
-from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
+from timerl_nb.runtime.xla.hlo.calls_per_run import count_calls
 
 
 class Scan(Strategy):
@@ -39,5 +39,5 @@ class Scan(Strategy):
         """Return the counts of a batch."""
         lowered = program.executable.xla_program
         assert lowered is not None
-        made = calls_made(lowered)
+        made = count_calls(lowered)
         return Counts(0 if made is None else sum(made.values()), program.executable.launches, 0)

@@ -177,7 +177,7 @@ class Pdg(Inspectable):
         lines += [f"  {self.order_text(order)}" for order in self.orders]
         return "\n".join(lines)
 
-    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+    def searchable_lines(self) -> Iterable[tuple[str, Sequence[str]]]:
         head, *_ = str(self).splitlines()
         yield head, ()
         for op in self:

@@ -60,7 +60,7 @@ def verify(pdg: Pdg, before: Pdg | None = None) -> None:
     for op in pdg:
         if before is not None and _is_in(before, pdg, op):
             continue
-        for problem in _problems(pdg, op):
+        for problem in _find_problems(pdg, op):
             raise VerificationError(
                 f"{problem}", origin=op.origin, evidence=f"operation: {op_line(pdg.ops, op)}"
             )
@@ -89,7 +89,8 @@ def _order_problem(pdg: Pdg, order: Order) -> str | None:
     return None
 
 
-def _problems(pdg: Pdg, op: Op) -> list[str]:
+def _find_problems(pdg: Pdg, op: Op) -> list[str]:
+    """Describe the violated invariants of an operation: operands, domain, result types and outputs."""
     found: list[str] = []
     spec = KINDS.get(op.kind)
     if spec is None:
@@ -311,6 +312,11 @@ def _prove_positions(pdg: Pdg, op: Op, attrs: ReindexAttrs, bounds: Point) -> No
 
 
 def _prove_branches(pdg: Pdg, op: Op, bounds: Point) -> None:
+    """Prove that the branches of a merge are disjoint and cover all of its points.
+
+    Raises:
+        BranchError: two branches have a common point, or a point has no branch.
+    """
     covered: Set | None = None
     name = op.label or f"the tensor %{op.id}"
     lines = [f"branch where {r.cond}: {line}" for r, line in _branches(op)]

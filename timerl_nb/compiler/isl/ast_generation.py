@@ -113,6 +113,10 @@ class Scan(Generic[Node]):
     def _generate_in_parts(
         self, raw: isl.Schedule, context: isl.Set, fixed: int, known: Mapping[str, Lin]
     ) -> Node:
+        """Return the loops of a schedule, from the two halves of its outermost sequence.
+
+        The loops around the sequence are generated separately, and their bodies call the halves.
+        """
         node = _sequence(raw.get_root())
         if node is None:
             return self._indivisible(raw, context, known)
@@ -257,6 +261,7 @@ def _as_they_are(raw: isl.Schedule, context: isl.Set, operations: int = CALL) ->
 def _translate_ast_node(
     node: isl.AstNode, known: Mapping[str, Lin], builder: LoopBuilder[Node]
 ) -> Node:
+    """Translate a loop tree of isl with the builder; `known` has an expression for each replaced counter."""
     kind = node.get_type()
     if kind == isl.ast_node_type.block:
         children: list[isl.AstNode] = []
@@ -292,6 +297,7 @@ def _translate_ast_node(
 
 
 def _integer(e: isl.AstExpr, known: Mapping[str, Lin]) -> Lin:
+    """Translate an integer expression of isl; `known` has an expression for each replaced counter."""
     if e.get_type() == isl.ast_expr_type.int:
         return const(to_int(e.get_val()))
     if e.get_type() == isl.ast_expr_type.id:

@@ -583,6 +583,7 @@ def _graft_calls(
             found.setdefault(name, []).append(call)
 
     def walk(node: isl.ScheduleNode, bands: tuple[Any, ...]) -> isl.ScheduleNode:
+        """Add the calls to the leaves below a node; `bands` are the partial schedules above it."""
         kind = node.get_type()
         if kind == isl.schedule_node_type.leaf:
             domain = node.get_domain()

@@ -50,6 +50,7 @@ def merge_sibling_loops(raw: Any, validity: Sequence[Any], proximity: Sequence[A
 def _merge_loops_in_row(
     row: list[_Part], validity: Sequence[Any], proximity: Sequence[Any]
 ) -> list[_Part]:
+    """Return a sequence with merged sibling loops, also inside the bodies of its loops."""
     if not _has_siblings(row):
         return row
     while True:

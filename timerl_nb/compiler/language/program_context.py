@@ -388,7 +388,7 @@ class Context:
         op = self.add(kind, reads, attrs, label=label, where=where)
         self._ops[op.id] = op.with_(origin=origin or op.origin)
 
-    def save_beside(self, op_id: int, named: Mapping[str, Read]) -> None:
+    def add_to_checkpoint(self, op_id: int, named: Mapping[str, Read]) -> None:
         """Add more tensors to an existing checkpoint."""
         op = self._ops[op_id]
         attrs = replace(op.attrs, names=(*op.attrs.names, *named))

@@ -74,6 +74,10 @@ def with_ends(node: Node) -> Node:
 
 
 def _add_termination(loop: Loop) -> Loop:
+    """Return a loop that skips iterations in which no guard can hold.
+
+    It ends early, or it begins late if its counter runs against the dimension.
+    """
     if not (loop.first.is_const and loop.last.is_const):
         return loop
     asked = _collect_guards(loop.body, loop.counter, (loop.first.const, loop.last.const))

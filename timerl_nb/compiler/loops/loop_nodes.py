@@ -231,10 +231,10 @@ class Ast(Inspectable):
     def __str__(self) -> str:
         return "\n".join("  " * depth + text for depth, text, _ in self.lines())
 
-    def found_by(self) -> Iterable[tuple[str, Seq[str]]]:
-        return self.found_in(self.root)
+    def searchable_lines(self) -> Iterable[tuple[str, Seq[str]]]:
+        return self.searchable_lines_in(self.root)
 
-    def found_in(self, part: Node) -> Iterable[tuple[str, Seq[str]]]:
+    def searchable_lines_in(self, part: Node) -> Iterable[tuple[str, Seq[str]]]:
         """Yield the lines of a part of the nest, each with its search keys."""
         for depth, text, node in self.lines(part):
             known = self._about.get(node.op_id, ()) if isinstance(node, Execute) else ()

@@ -286,9 +286,9 @@ class Tiles(Inspectable):
         return f"no loop has an axis of points of {self.dim.name}"
 
     def __str__(self) -> str:
-        return "\n".join(line for line, _ in self.found_by())
+        return "\n".join(line for line, _ in self.searchable_lines())
 
-    def found_by(self) -> Iterable[tuple[str, Seq[str]]]:
+    def searchable_lines(self) -> Iterable[tuple[str, Seq[str]]]:
         for tile in self.all:
             parts = (
                 f"; copies of one block take {tile.live_bytes:,} bytes" if tile.live_bytes else ""

@@ -27,7 +27,7 @@ from timerl_nb.compiler.memory.byte_sizes import Sizes, sizes_of
 from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
 from timerl_nb.compiler.memory.liveness.value_lifetimes import ValueLiveRanges
 from timerl_nb.compiler.memory.memory_timeline import Span, Timeline, predict
-from timerl_nb.compiler.memory.placement.block_storage import Placed, RowBlock
+from timerl_nb.compiler.memory.placement.block_storage import BlockStorage, RowBlock
 from timerl_nb.compiler.memory.placement.donation_records import Donation, Slot
 from timerl_nb.compiler.memory.placement.passed_data import arrays_of, passes_on
 from timerl_nb.compiler.memory.placement.per_device_memory import Share
@@ -76,7 +76,7 @@ class MemoryPlan(Inspectable):
         constraints: Constraints,
         clock: Clock,
         lifetimes: tuple[Lifetime, ...],
-        placed: Placed,
+        placed: BlockStorage,
         *,
         smallest: bool = True,
         swaps: Swaps = NO_SWAPS,
@@ -199,7 +199,7 @@ class MemoryPlan(Inspectable):
         """Return the same plan with the measures of passes against memory use."""
         return self._copy_with(savings=dict(savings))
 
-    def looked_at_whole(self, why: str) -> MemoryPlan:
+    def with_reason_for_complete_plan(self, why: str) -> MemoryPlan:
         """Return the same plan with the reason why it was made point by point."""
         return self._copy_with(whole=why)
 
@@ -500,9 +500,9 @@ class MemoryPlan(Inspectable):
     # --- text and JSON ---------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        return "\n".join(line for line, _ in self.found_by())
+        return "\n".join(line for line, _ in self.searchable_lines())
 
-    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+    def searchable_lines(self) -> Iterable[tuple[str, Sequence[str]]]:
         line = self.timeline()
         most = "peak, at most" if self.pdg.dims.dynamic else "peak"
         lines = [
@@ -513,7 +513,7 @@ class MemoryPlan(Inspectable):
         lines += [f"  {holder}" for holder in line.holders[:8]]
         if self.whole:
             lines.append(f"planned point by point, {len(self.clock):,} points: {self.whole}")
-        lines += self.beside_text()
+        lines += self.additional_memory_lines()
         if self.unknown_in:
             where = ", ".join(self.unknown_in)
             lines.append(f"uncertain: temporaries in {where}, because {UNCERTAIN}")
@@ -551,7 +551,7 @@ class MemoryPlan(Inspectable):
             return self.computed(op.inputs[inner].source, op.inputs[inner].out)
         return next(o for o in op.attrs.body if o.id == source), inner
 
-    def beside_text(self) -> Iterable[str]:
+    def additional_memory_lines(self) -> Iterable[str]:
         """Yield a line per kind of memory needed in addition to live values."""
         if self.temporaries:
             most = self.temporaries_in

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten
 from timerl_nb.compiler.ir.host.host_functions import CallAttrs, UdfAttrs
-from timerl_nb.compiler.ir.host.iteration_io import is_handed_out
+from timerl_nb.compiler.ir.host.iteration_io import is_iteration_output
 from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
 from timerl_nb.compiler.ir.operation_kinds import SINKS
 from timerl_nb.compiler.ir.operations import Op, Read, reached_from, read_symbols
@@ -66,7 +66,7 @@ class Seeds:
         return edit.finish()
 
     def _add_seed_dim(self, op: Op, varied: set[int]) -> Op:
-        if is_handed_out(op):
+        if is_iteration_output(op):
             return self._handed_out(op, varied)
         name, attrs = self.dim.name, op.attrs
 

@@ -69,7 +69,9 @@ class Clock:
         self.points = {name: self.grid(points) for name, points in schedule.statements.items()}
         times = {name: self.time(name, rows.T) for name, rows in self.points.items()}
         run = {name: len(rows) for name, rows in self.points.items() if len(rows)}
-        size, self._layout = _laid_out({name: [_reach(e) for e in times[name]] for name in run})
+        size, self._layout = _assign_addresses(
+            {name: [_reach(e) for e in times[name]] for name in run}
+        )
         found = {n: np.broadcast_to(self._address(n, times[n]), run[n]) for n in run}
         self._order = _Order(size, list(found.values()))
         none = np.zeros(0, np.int64)
@@ -184,7 +186,7 @@ def _reach(part: Any) -> Range:
     return int(np.min(part)), int(np.max(part))
 
 
-def _laid_out(
+def _assign_addresses(
     times: Mapping[str, Sequence[Range]], depth: int = 0
 ) -> tuple[int, dict[str, tuple[int, tuple[int, ...]]]]:
     """Return addresses for times in the same order.
@@ -203,7 +205,7 @@ def _laid_out(
         return min(1, len(times)), dict.fromkeys(times, (0, ()))
     at = {name: time[depth] for name, time in times.items()}
     if any(low != high for low, high in at.values()):
-        size, found = _laid_out(times, depth + 1)
+        size, found = _assign_addresses(times, depth + 1)
         low, end = min(low for low, _ in at.values()), max(high for _, high in at.values())
         return (end - low + 1) * size, {
             name: (first - low * size, (size, *weights)) for name, (first, weights) in found.items()
@@ -213,7 +215,7 @@ def _laid_out(
         groups.setdefault(value, {})[name] = times[name]
     total, whole = 0, dict[str, tuple[int, tuple[int, ...]]]()
     for value in sorted(groups):
-        size, found = _laid_out(groups[value], depth + 1)
+        size, found = _assign_addresses(groups[value], depth + 1)
         whole |= {n: (total + first, (0, *weights)) for n, (first, weights) in found.items()}
         total += size
     return total, whole

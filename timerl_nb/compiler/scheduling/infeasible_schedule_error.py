@@ -143,6 +143,7 @@ def _divides(pdg: Pdg) -> bool:
 
 
 def _error(pdg: Pdg, cycle: PointCycle) -> ScheduleError:
+    """Return the error for values that depend on each other in a cycle, with the points and lines of the cycle."""
     lines: list[str] = []
     points = cycle.points
     shown = [node for node in points if pdg[node[0]].kind != "merge"] or list(points)

@@ -118,9 +118,9 @@ class Schedule(Inspectable):
     # --- text and JSON ---------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        return "\n".join(line for line, _ in self.found_by())
+        return "\n".join(line for line, _ in self.searchable_lines())
 
-    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+    def searchable_lines(self) -> Iterable[tuple[str, Sequence[str]]]:
         times = self.tree.times()
         width = max(len(self._signature(op)) for op in self.constraints.statements.ops.values())
         yield f"schedule of {format_count(len(times), 'statement')}", ()

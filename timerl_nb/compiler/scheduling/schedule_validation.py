@@ -8,7 +8,7 @@ from contextlib import suppress
 from timerl_nb.base.errors import CeilingError, VerificationError, point_text
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.host.iteration_io import is_given, is_handed_out
+from timerl_nb.compiler.ir.host.iteration_io import is_given, is_iteration_output
 from timerl_nb.compiler.isl.isl_scheduler import Edge, ScheduleTree, Unschedulable, solve
 from timerl_nb.compiler.isl.operation_limit import TooMuchWork
 from timerl_nb.compiler.isl.sets_and_relations import Set
@@ -60,7 +60,8 @@ def _solve_schedule(constraints: Constraints, ceiling: int) -> ScheduleTree:
         if dims.endless is None:
             return solve(dims, statements, validity, proximity, ceiling)
         given, handed = (
-            [name for name in statements if kind(ops[name])] for kind in (is_given, is_handed_out)
+            [name for name in statements if kind(ops[name])]
+            for kind in (is_given, is_iteration_output)
         )
         return schedule_turns(
             dims, dims.endless, statements, validity, proximity, given, handed, ceiling

@@ -92,6 +92,7 @@ def _front(
     observer: CompileObserver,
     decided: SearchResult,
 ) -> Front:
+    """Run the passes, verify the graph after each one, and find a schedule; see `compile_front`."""
     source = pdg
     stages: list[Stage] = []
     searching = next((one.name for one in passes if decided.choices.get(one.name)), "")

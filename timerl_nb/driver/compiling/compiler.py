@@ -185,6 +185,7 @@ class Compiler:
     def _compile_front(
         self, options: Options, bounds: Mapping[str, int], observer: CompileObserver, *, least: bool
     ) -> Front:
+        """Return passes and schedule for the options, from the caches or by a search within the budget."""
         check_devices(options)
         shown: list[Stage] = []
 

@@ -6,14 +6,14 @@ from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import Options
 from timerl_nb.compiler.memory.budget.budget_check import Planner
 from timerl_nb.driver.search.machine_constants import machine_here
-from timerl_nb.runtime.engine import Engine, named
+from timerl_nb.runtime.engine import Engine, load_engine
 from timerl_nb.runtime.jax_backend.arrays_and_devices import is_accelerated
 from timerl_nb.runtime.xla.lowering.device_sharding import devices
 
 
 def engine_of(options: Options) -> Engine:
     """Return the engine that the options name."""
-    return named(options.backend, options.device, compiled=options.torch_compile)
+    return load_engine(options.backend, options.device, compiled=options.torch_compile)
 
 
 def machine_of(options: Options) -> Machine:

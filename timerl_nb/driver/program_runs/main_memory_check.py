@@ -14,7 +14,7 @@ from timerl_nb.driver.compile_request import CompileRequest
 from timerl_nb.driver.compiling.source_checks import check_types
 from timerl_nb.driver.search.budget_suggestions import fit_suggestions
 from timerl_nb.execution.telemetry.progress_bar import compiling
-from timerl_nb.runtime.host_memory import main_memory_left
+from timerl_nb.runtime.host_memory import available_main_memory
 from timerl_nb.runtime.jax_backend.arrays_and_devices import is_accelerated
 from timerl_nb.runtime.jax_backend.fork_guard import check_process
 
@@ -52,7 +52,7 @@ def check_machine(compiled: Compilation, copy: int = 0) -> None:
     """
     check_process()
     check_types(compiled.pdg)
-    left = main_memory_left()
+    left = available_main_memory()
     if left is None or (needed := main_memory(compiled) + copy) <= left.nbytes:
         return
     less = _suggest_less_memory(compiled, left.nbytes - copy)

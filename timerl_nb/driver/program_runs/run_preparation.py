@@ -9,7 +9,7 @@ from typing import Any
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.options import progress_by_default
 from timerl_nb.base.runtime_events import Recorder
-from timerl_nb.compiler.ir.host.iteration_io import NothingGiven, Supply, WholeRun, given_of
+from timerl_nb.compiler.ir.host.iteration_io import NoInputs, Supply, WholeRun, given_of
 from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
 from timerl_nb.compiler.language.argument_checks import seed_of
 from timerl_nb.driver.compilation import Compilation
@@ -205,7 +205,7 @@ def _supply_of(compiled: Compilation, given: Any, *, copied: bool) -> Supply:
         )
     inlets = given_of(pdg.dims, pdg)
     if not inlets and not given:
-        return NothingGiven()
+        return NoInputs()
     return WholeRun(inlets, compiled.bounds, given, copied=copied)
 
 

@@ -10,7 +10,7 @@ from timerl_nb.compiler.ir.host.iteration_io import (
     TurnByTurn,
     by_name,
     given_of,
-    is_handed_out,
+    is_iteration_output,
 )
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_runs.host_effects import find_host_effect
@@ -57,7 +57,7 @@ def check_unbounded(compiled: Compilation, given: Given, *, saved: bool, repeata
 
 def why_not_repeatable(compiled: Compilation) -> str | None:
     """Return the reason why no iteration can be repeated; None if all can."""
-    effect = find_host_effect(op for op in compiled.pdg if not is_handed_out(op))
+    effect = find_host_effect(op for op in compiled.pdg if not is_iteration_output(op))
     return None if effect is None else f"{effect.name} has effects on the host"
 
 

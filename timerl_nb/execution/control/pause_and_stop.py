@@ -67,6 +67,11 @@ class RunControl:
             self._handle_requests(0)
 
     def _handle_requests(self, count: int) -> None:
+        """Apply the requests after `count` further iterations, and wait while the run is paused or limited in speed.
+
+        Raises:
+            Stopped: a stop was requested.
+        """
         with self._changed:
             self._left = max(0, self._left - count)
             self._next = max(self._next, time.perf_counter() - _BEHIND)

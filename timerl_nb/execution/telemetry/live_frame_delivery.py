@@ -173,7 +173,7 @@ class Watching(ABC):
                     self._thread = None
                     return
             if ended or self._is_new():
-                self._hand_out(self._frame(metrics))
+                self._deliver_to_all(self._frame(metrics))
             if ended:
                 return
 
@@ -183,7 +183,7 @@ class Watching(ABC):
             return True
         return time.perf_counter() - self._began - last.elapsed > _IDLE or self._has_more()
 
-    def _hand_out(self, frame: Frame) -> None:
+    def _deliver_to_all(self, frame: Frame) -> None:
         with self._changed:
             self.latest = frame
             listeners = tuple(self._listeners)

@@ -237,6 +237,7 @@ class Telemetry(Watching):
         return self._taken is not None
 
     def _frame(self, metrics: ProcessMetrics) -> Frame:
+        """Return a frame of the present state, after adding new output values to the curves."""
         state, turn = self._control.state, self._control.turn
         elapsed = time.perf_counter() - self._began
         if (taken := self._taken) is not None:

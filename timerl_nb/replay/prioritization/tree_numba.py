@@ -20,6 +20,19 @@ def change(
     index: Array,
     values: Array,
 ) -> int:
+    """Set leaves, and recompute the sums and minima above them.
+
+    Args:
+        sums, least: the sums and the smallest positive priorities, all levels in one array.
+        starts: the first position of each level, leaves first.
+        shift: the binary logarithm of the fan-out.
+        capacity: the number of leaves.
+        most: the largest permitted value.
+        index, values: the leaves and their new values.
+
+    Returns:
+        The position of the first invalid leaf or value, in which case nothing has changed; -1 if all are valid.
+    """
     for k in range(len(index)):
         if not (0 <= index[k] < capacity and 0 <= values[k] <= most):
             return k
@@ -64,6 +77,7 @@ def change(
 
 
 def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
+    """Return for each target the leaf whose interval of cumulative sums contains it."""
     fanout = 1 << shift
     width = min(fanout, 8)
     found = np.zeros(len(targets), np.int64)

@@ -238,6 +238,7 @@ class Source:
         return f"{plain}_{op_id}" if plain.strip("_") and not plain[0].isdigit() else f"op_{op_id}"
 
     def _statement(self, op: Op) -> str:
+        """Return the function of a fused kernel: it collects operands, calls the kernel and stores the results."""
         kernel = self.kernels[op.id]
         lines = self._head_lines(op)
         slots: list[str] = []
@@ -524,6 +525,7 @@ class Source:
         return "\n".join(lines)
 
     def _node(self, node: Node, depth: int, lines: list[str]) -> None:
+        """Append the lines of a part of the loop nest; iterations of the outermost loop also yield to the caller."""
         pad, node = "    " * depth, self.ast.display_node(node)
         if isinstance(node, Block):
             for part in node.parts:

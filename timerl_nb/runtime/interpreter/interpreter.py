@@ -126,6 +126,7 @@ class Run:
         self.finished = self.failed = False
 
     def _namespace(self, code: Any) -> dict[str, Any]:
+        """Return the variables of the generated program by name."""
         bounds = self.executable.plan.bounds
         space: dict[str, Any] = {"rt": self._support}
         space |= {variable(bound): value for bound, value in bounds.items()}

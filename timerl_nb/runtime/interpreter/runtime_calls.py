@@ -11,7 +11,7 @@ import numpy as np
 from timerl_nb.base.runtime_events import Event, EventKind, Recorder
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.host.host_functions import Host
-from timerl_nb.compiler.ir.host.iteration_io import is_handed_out
+from timerl_nb.compiler.ir.host.iteration_io import is_iteration_output
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.runtime.engine import Engine
@@ -85,7 +85,9 @@ class RuntimeCalls:
 
     def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
         op, begun = self._pdg[op_id], perf_counter()
-        if is_handed_out(op):  # the user keeps these values, and later kernels may reuse the memory
+        if is_iteration_output(
+            op
+        ):  # the user keeps these values, and later kernels may reuse the memory
             args = [np.array(self._engine.to_numpy(x)) for x in args]
         else:
             args = [self._engine.to_user(x) for x in args]

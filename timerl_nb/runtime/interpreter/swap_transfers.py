@@ -16,7 +16,7 @@ from typing import Any
 
 from timerl_nb.base.errors import ExecutionError, Origin
 from timerl_nb.compiler.memory.placement.storage_kinds import Store
-from timerl_nb.runtime.engine import Engine, named
+from timerl_nb.runtime.engine import Engine, load_engine
 from timerl_nb.runtime.memory_ledger import Ledger
 
 THREAD = "timerl-transfer"
@@ -47,7 +47,7 @@ class Transfers:
 
     def __init__(self, ledger: Ledger, copying: int, engine: Engine | None = None) -> None:
         self.ledger, self.copying = ledger, copying
-        self.engine = named("jax") if engine is None else engine
+        self.engine = load_engine("jax") if engine is None else engine
         self._leaving: dict[tuple[int, Any], tuple[SwapStore, int]] = {}
         self._worker: ThreadPoolExecutor | None = None
         self.copies: list[Copy] | None = None

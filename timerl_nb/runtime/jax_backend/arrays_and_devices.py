@@ -53,7 +53,7 @@ def as_jax_promotes(f: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def without_inlining(f: Callable[..., Any], static: tuple[int, ...] = ()) -> Callable[..., Any]:
+def prevent_inlining(f: Callable[..., Any], static: tuple[int, ...] = ()) -> Callable[..., Any]:
     """Return a function whose calls XLA does not inline on a CPU.
 
     XLA then computes and stores the results once. Inlined, they would be computed again by each fused reader.

@@ -363,7 +363,7 @@ def import_torch() -> Any:
         ) from None
 
 
-def given_back(made: JaxArray, like: Any) -> Any:
+def to_library_of(made: JaxArray, like: Any) -> Any:
     """Convert a JAX array to the library of `like`: JAX, NumPy, or another library by DLPack."""
     if isinstance(like, jax.Array):
         return made

@@ -26,7 +26,7 @@ from timerl_nb.compiler.symbolic.index_expressions import sym
 from timerl_nb.runtime.jax_backend.arrays_and_devices import (
     as_jax_promotes,
     is_accelerated,
-    without_inlining,
+    prevent_inlining,
 )
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scope, grid_of
 
@@ -36,7 +36,7 @@ _WORTH: Final = 1 << 8  # fewest numbers worth a loop elsewhere
 # traced once per shape
 _unrolled = jax.jit(as_jax_promotes(random_bits.threefry))
 _generated = jax.jit(as_jax_promotes(random_bits.generate), static_argnums=(0, 3))
-_called = without_inlining(random_bits.generate, (0, 3))
+_called = prevent_inlining(random_bits.generate, (0, 3))
 
 
 def draw(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:

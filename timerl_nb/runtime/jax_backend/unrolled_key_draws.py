@@ -19,13 +19,13 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 
 from timerl_nb.compiler.ir import random_bits
-from timerl_nb.runtime.jax_backend.arrays_and_devices import without_inlining
+from timerl_nb.runtime.jax_backend.arrays_and_devices import prevent_inlining
 
 _THREEFRY = "threefry2x32"
 _MOST = 1 << 14  # draws of one row with more numbers keep JAX's loop, as their copies matter less
 
 
-_rounds = without_inlining(random_bits.threefry)
+_rounds = prevent_inlining(random_bits.threefry)
 
 
 def with_unrolled_draws(function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:

@@ -16,7 +16,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.atomic_files import parse_json, read_regular, user_path
 from timerl_nb.base.errors import CallError, ExecutionError
 from timerl_nb.compiler.language.foreign_names import explain_call_errors
-from timerl_nb.runtime.host_memory import main_memory_left
+from timerl_nb.runtime.host_memory import available_main_memory
 from timerl_nb.runtime.state.checkpoint_writer import CHECKSUMS, TYPES, arrays_of, checksum
 
 _LONGEST: Final = 100_000_000  # maximum bytes of a header, by the safetensors format
@@ -111,7 +111,7 @@ def _end_of(file: Path, header: Mapping[str, Any]) -> int:
     """Return the bytes of a file's arrays, after a check that two copies of them fit into main memory."""
     ends = [entry.get("data_offsets") for entry in header.values() if isinstance(entry, dict)]
     end = max((max(one) for one in ends if _are_sizes(one) and one), default=0)
-    left = main_memory_left()
+    left = available_main_memory()
     if left is not None and 2 * min(end, file.stat().st_size) > left.nbytes:
         raise ExecutionError(
             f"the checkpoint {file} has {end:,} bytes of arrays, and reading needs twice as many; "

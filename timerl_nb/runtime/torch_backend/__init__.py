@@ -1,7 +1,7 @@
 """PyTorch as the engine of interpreted programs.
 
 Each kernel is traced once to straight-line calls of ATen. Only `torch_engine` is imported from outside, by
-`runtime.engine.named`. The import fails with an `OptionError` if PyTorch is missing or unusable.
+`runtime.engine.load_engine`. The import fails with an `OptionError` if PyTorch is missing or unusable.
 """
 
 from importlib import import_module

@@ -254,6 +254,7 @@ class _Recorder(TorchDispatchMode):
         return made
 
     def _record(self, func: Any, args: Any, named: dict[str, Any], made: Any) -> None:
+        """Append a call to the trace, unless an equal earlier call or its own operand provides the result."""
         results = list(made) if isinstance(made, tuple | list) else [made]
         self.largest = max(self.largest, *(x.numel() for x in results))
         if not isinstance(made, tuple | list) and self._is_same(func, args[0], results[0]):

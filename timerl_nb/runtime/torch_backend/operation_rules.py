@@ -255,9 +255,9 @@ def compute(
     """Compute an operation. Half precision is computed in float32 and rounded once."""
     moves = op.kind in _MOVES
     if op.kind in _PROMOTED:
-        args = _alike(args)
+        args = _to_common_type(args)
     elif op.kind in ("where", "concat"):
-        args = [*args[: op.kind == "where"], *_alike(args[op.kind == "where" :])]
+        args = [*args[: op.kind == "where"], *_to_common_type(args[op.kind == "where" :])]
     if op.kind not in ("unit", "jaxed"):
         args = [_without_unsigned(x, moves=moves) for x in args]
     if op.kind not in _AS_IT_IS:
@@ -270,7 +270,7 @@ def compute(
     return found if found.dtype is kind else found.to(kind)
 
 
-def _alike(args: Sequence[Tensor]) -> Sequence[Tensor]:
+def _to_common_type(args: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return operands in their common type."""
     if len({x.dtype for x in args}) == 1:
         return args

@@ -43,16 +43,16 @@ class _Integers:
 
     @staticmethod
     def minimum(a: Any, b: Any) -> Any:
-        return min(a, b) if _are_plain(a, b) else torch.minimum(*_alike(a, b))
+        return min(a, b) if _are_plain(a, b) else torch.minimum(*_to_tensors(a, b))
 
     @staticmethod
     def maximum(a: Any, b: Any) -> Any:
-        return max(a, b) if _are_plain(a, b) else torch.maximum(*_alike(a, b))
+        return max(a, b) if _are_plain(a, b) else torch.maximum(*_to_tensors(a, b))
 
     @staticmethod
     def where(condition: Any, a: Any, b: Any) -> Any:
         if isinstance(condition, Tensor):
-            return torch.where(condition, *_alike(a, b, condition))
+            return torch.where(condition, *_to_tensors(a, b, condition))
         return a if condition else b
 
 
@@ -60,7 +60,7 @@ def _are_plain(*xs: Any) -> bool:
     return not any(isinstance(x, Tensor) for x in xs)
 
 
-def _alike(*xs: Any) -> tuple[Tensor, Tensor]:
+def _to_tensors(*xs: Any) -> tuple[Tensor, Tensor]:
     """Return the first two values as tensors of 64-bit integers, on the device of any tensor among all."""
     device = next(x.device for x in xs if isinstance(x, Tensor))
     a, b = (

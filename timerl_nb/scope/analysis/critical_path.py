@@ -116,10 +116,14 @@ def critical_chain(recording: Lanes | Readable, phase: str, occurrence: int = 0)
             hint="count from 0, or use -1 for the last occurrence.",
         )
     begin, end, k = found[occurrence]
-    return Chain(tuple(reversed([*_back(recording, k, begin, end)])))
+    return Chain(tuple(reversed([*_walk_back(recording, k, begin, end)])))
 
 
-def _back(recording: Lanes, k: int, begin: int, end: int) -> Iterator[Link]:
+def _walk_back(recording: Lanes, k: int, begin: int, end: int) -> Iterator[Link]:
+    """Yield the links of the critical path, the latest first, from `end` of timeline `k` back to `begin`.
+
+    Times are nanoseconds.
+    """
     names = recording.names
     lanes = [_Waits(with_waits(lane, names), names) for lane in recording.lanes]
     at = {(one.lane.process, one.lane.thread): number for number, one in enumerate(lanes)}

@@ -21,7 +21,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.scope.calibration.calibration import Calibration, interval
 from timerl_nb.scope.recording.process_joining import environment
-from timerl_nb.scope.recording.recorder import make_fresh
+from timerl_nb.scope.recording.recorder import prepare_recording_folder
 
 Run = TypeVar("Run")
 
@@ -116,7 +116,7 @@ def ran(script: Sequence[str], folder: Path | None, devices: int = 0) -> int:
         ExecutionError: the script fails; the message has the last lines of its output.
     """
     if folder is not None:
-        make_fresh(folder)
+        prepare_recording_folder(folder)
     given = {"PYTHONHASHSEED": "0", **os.environ}
     joined = environment(folder, given, devices=devices, drawn=False)
     before = _spent()

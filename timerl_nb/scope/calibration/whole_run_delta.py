@@ -73,7 +73,7 @@ def whole_delta(
         told(f"pair {number} of {pairs}: {recorded:.3f} s of CPU time, unrecorded {bare:.3f}")
 
     return in_turns(
-        lambda recorded: one_run(script, recorded=recorded),
+        lambda recorded: run_once(script, recorded=recorded),
         pairs,
         lambda both: by_runs(both, loop),
         lambda run: dict(zip(KINDS, run.counts, strict=True)),
@@ -107,7 +107,7 @@ def by_runs(both: Sequence[tuple[Run, Run]], loop: Mapping[str, float]) -> Calib
     return by_difference(pairs, loop, process, way="whole-run delta", silent=False)
 
 
-def one_run(script: Sequence[str], *, recorded: bool) -> Run:
+def run_once(script: Sequence[str], *, recorded: bool) -> Run:
     """Run a script once; the CPU time of block changes is subtracted."""
     if not recorded:
         return Run(ran(script, None))

@@ -59,6 +59,11 @@ def kineto(path: Path) -> Trace:
 
 
 def _parse_trace(about: dict[str, Any]) -> Trace:
+    """Convert a trace of PyTorch's profiler in the Chrome format.
+
+    Raises:
+        ValueError: it has no time span and no device events.
+    """
     base = int(about.get("baseTimeNanoseconds", 0))
     rows, processes, spans = Rows(), list[int](), list[tuple[int, int]]()
     for event in about["traceEvents"]:

@@ -220,6 +220,7 @@ def _events(
     recording: Lanes,
     origin: int,
 ) -> Iterator[dict[str, Any]]:
+    """Yield the trace events: names of processes and tracks, slices, arrows from launches to kernels, counters."""
     for process in dict.fromkeys(row.process for row in rows):
         title = titles.get(process, f"process {process}")
         yield event("M", "process_name", (process, 0), args={"name": title})

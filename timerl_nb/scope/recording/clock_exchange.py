@@ -53,7 +53,7 @@ def compare_clocks(
     return best
 
 
-def ask_over(address: tuple[str, int]) -> Anchor | None:
+def request_anchor(address: tuple[str, int]) -> Anchor | None:
     """Return the anchor to the clock of a `ClockServer`; None if it does not answer."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         own.settimeout(_TIMEOUT)

@@ -22,7 +22,11 @@ from timerl_nb.scope.calibration.microbenchmark_cost import measure_call_costs
 from timerl_nb.scope.device_activity.clock_alignment import Anchor
 from timerl_nb.scope.device_activity.tracing_session import Steps
 from timerl_nb.scope.recording import recorder
-from timerl_nb.scope.recording.clock_exchange import ClockServer, address_of_this_host, ask_over
+from timerl_nb.scope.recording.clock_exchange import (
+    ClockServer,
+    address_of_this_host,
+    request_anchor,
+)
 from timerl_nb.scope.storage.host_clock_files import Join, folder_of
 from timerl_nb.scope.wrappers.library_wrappers import Tapping
 
@@ -76,7 +80,7 @@ def _join_from_elsewhere(folder: Path, to: Mapping[str, Any]) -> None:
     def compare() -> None:
         if os.getpid() != maker:  # a forked child
             return
-        found = None if address is None else ask_over((address[0], address[1]))
+        found = None if address is None else request_anchor((address[0], address[1]))
         if found is not None:
             anchors.append(found)
         with suppress(OSError):  # the folder may have been deleted

@@ -87,7 +87,7 @@ def begin(
             begin_lane()
 
 
-def make_fresh(folder: Path) -> None:
+def prepare_recording_folder(folder: Path) -> None:
     """Create a folder for a recording, or check an existing one.
 
     Raises:
@@ -422,7 +422,7 @@ class _Recorder:
         self._threads = Counter[int]()  # number of timelines per thread id of the system
         self._begin = clocks()
         if parent is None:
-            make_fresh(folder)
+            prepare_recording_folder(folder)
         try:
             self.names = NameTable(folder)
             self.process = self.names.process

@@ -16,7 +16,7 @@ _NUMBER: Final = "_trl_scope_number"  # attribute of a thread or task: its numbe
 _SUBMIT: Final = ("apply_async", "_map_async", "imap", "imap_unordered")
 
 
-def of_threads(taps: Taps, module: ModuleType) -> None:
+def wrap_threads(taps: Taps, module: ModuleType) -> None:
     """Wrap `threading.Thread`: a thread's timeline begins when it starts."""
     thread = module.Thread
     start, inside = thread.start, thread._bootstrap_inner
@@ -35,7 +35,7 @@ def of_threads(taps: Taps, module: ModuleType) -> None:
     taps.replace(thread, "_bootstrap_inner", running)
 
 
-def of_executors(taps: Taps, module: ModuleType) -> None:
+def wrap_executors(taps: Taps, module: ModuleType) -> None:
     """Wrap the tasks of `ThreadPoolExecutor`."""
     item = module._WorkItem
     made, run = item.__init__, item.run
@@ -53,7 +53,7 @@ def of_executors(taps: Taps, module: ModuleType) -> None:
     taps.replace(item, "run", running)
 
 
-def of_pools(taps: Taps, module: ModuleType) -> None:
+def wrap_pools(taps: Taps, module: ModuleType) -> None:
     """Wrap the tasks of `multiprocessing.pool.ThreadPool`."""
 
     def submitting(submit: Any) -> Any:

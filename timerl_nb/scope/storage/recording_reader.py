@@ -113,6 +113,11 @@ def _open_recording(path: Path) -> Iterator[Traversable]:
 
 
 def _read(folder: Traversable, source: Path) -> Recording:
+    """Read a recording from its folder or zip file; errors name it `source`.
+
+    Raises:
+        ExecutionError: there is no recording, or a file is missing or damaged.
+    """
     try:
         files = sorted(folder.iterdir(), key=lambda path: path.name)
     except OSError:  # not a folder, or no permission

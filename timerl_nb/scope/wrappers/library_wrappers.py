@@ -153,7 +153,7 @@ def _connections(taps: Taps, module: ModuleType) -> None:
 
 
 def _threads(taps: Taps, module: ModuleType) -> None:
-    thread_parents.of_threads(taps, module)
+    thread_parents.wrap_threads(taps, module)
     _waits(("Barrier.wait", "Condition.wait", "Event.wait", "Thread.join"), taps, module)
     _sends(("Condition.notify",), taps, module)  # queues, events and futures call this
 
@@ -280,11 +280,11 @@ LIBRARIES: Final[Libraries] = {
     "gymnasium.vector": partial(_environments, ("VectorEnv",)),
     "jax": _jax,
     "multiprocessing.connection": _connections,
-    "multiprocessing.pool": thread_parents.of_pools,
+    "multiprocessing.pool": thread_parents.wrap_pools,
     "multiprocessing.process": _processes,
     "multiprocessing.queues": partial(_waits, ("Queue.get", "SimpleQueue.get")),
     "concurrent.futures": partial(_waits, ("Future.result", "wait")),
-    "concurrent.futures.thread": thread_parents.of_executors,
+    "concurrent.futures.thread": thread_parents.wrap_executors,
     "queue": partial(_waits, ("Queue.get", "Queue.put", "Queue.join")),
     "os": _os,
     "select": partial(_waits, ("select",)),
@@ -307,9 +307,9 @@ LIBRARIES: Final[Libraries] = {
 
 # Wrappers of a recording with `taps=False`.
 HANDING: Final[Libraries] = {
-    "concurrent.futures.thread": thread_parents.of_executors,
-    "multiprocessing.pool": thread_parents.of_pools,
-    "threading": thread_parents.of_threads,
+    "concurrent.futures.thread": thread_parents.wrap_executors,
+    "multiprocessing.pool": thread_parents.wrap_pools,
+    "threading": thread_parents.wrap_threads,
 }
 
 

@@ -236,6 +236,7 @@ class Sweeper:
             del self._programs[k]
 
     def _predict(self, observer: CompileObserver) -> None:
+        """Compile the program for the next value, and append its predicted costs, or its error."""
         k = len(self._points)
         label = self._family.label(self._argument, k)
         point = SweptPoint(self._family.swept[self._argument][k], label)

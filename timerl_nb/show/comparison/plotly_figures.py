@@ -19,7 +19,7 @@ from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.memory.memory_timeline import GATHERED
 from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import AnyTimeline
 from timerl_nb.driver.program import Program, a_program
-from timerl_nb.show.colours import GREY, SERIES, of_statements, of_tensors, tensor
+from timerl_nb.show.colours import GREY, SERIES, of_statements, of_tensors, tensor_colour
 from timerl_nb.show.comparison.argument_sweep import SweepView
 from timerl_nb.show.memory.whole_run_memory import Stretch, stretches
 from timerl_nb.show.schedule.iteration_space_view import Statement, statement_of
@@ -158,7 +158,7 @@ def memory_timeline(programs: Mapping[str, Program], limit: int = 6) -> go.Figur
     for column, (line, found) in enumerate(drawn.values(), start=1):
         parts = list(_parts(line, found, gap))
         for name, values in _top_series(parts, limit):
-            fill = tensor(numbers[name]) if name in numbers else GREY
+            fill = tensor_colour(numbers[name]) if name in numbers else GREY
             title = name if name in numbers or name == GATHERED else "others"
             figure.add_trace(
                 go.Scatter(

@@ -135,12 +135,12 @@ class GraphView(View):
         """Return the view with these clusters folded to one node each; without keys, with all regions folded."""
         source = self._source_graph()
         every = {k for k, c in source.clusters.clusters.items() if c.sort == REGION}
-        return source.view(self.folded | (source.known_clusters(keys) or every))
+        return source.view(self.folded | (source.check_clusters(keys) or every))
 
     def unfold(self, *keys: str) -> GraphView:
         """Return the view with these clusters open; without keys, with all clusters open."""
         source = self._source_graph()
-        return source.view(self.folded - (source.known_clusters(keys) or self.folded))
+        return source.view(self.folded - (source.check_clusters(keys) or self.folded))
 
     def toggle(self, key: str) -> GraphView:
         """Return the view with a node opened or an open cluster folded."""
@@ -220,7 +220,7 @@ def graph_view(
     """
     expect_type(pdg, Pdg, "a graph", "program.pdg is one, and program.fused the one that runs.")
     source = _Source(pdg, Clusters.from_graph(pdg), bounds)
-    return source.view(source.clusters.folds() if folded is None else source.known_clusters(folded))
+    return source.view(source.clusters.folds() if folded is None else source.check_clusters(folded))
 
 
 def laid_out(view: GraphView) -> tuple[GraphView, str]:
@@ -261,7 +261,7 @@ class _Source:
         self._names = pdg.names
         self._views: dict[frozenset[str], GraphView] = {}
 
-    def known_clusters(self, keys: Iterable[str]) -> frozenset[str]:
+    def check_clusters(self, keys: Iterable[str]) -> frozenset[str]:
         """Check keys of clusters.
 
         Raises:

@@ -14,8 +14,7 @@ from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.memory_timeline import GATHERED, Span
 from timerl_nb.compiler.memory.steady_state.extrapolated_plan import FoldedPlan
 from timerl_nb.driver.program import Program
-from timerl_nb.show.colours import Numbers, of_tensors
-from timerl_nb.show.colours import tensor as colour_of
+from timerl_nb.show.colours import Numbers, of_tensors, tensor_colour
 from timerl_nb.show.memory.store_view import readers as readers_of
 from timerl_nb.show.memory.whole_run_memory import WholeRun
 from timerl_nb.show.schedule.points_of_one_iteration import (
@@ -207,7 +206,7 @@ class MemoryView(View):
                         name,
                         tuple(dict.fromkeys((plan.computing_operation(*tensor).id, tensor[0]))),
                         users.get(tensor, ()),
-                        colour_of(colours[name]),
+                        tensor_colour(colours[name]),
                         k,
                         plan.stores[tensor].shape,
                         plan.stores[tensor].why,
@@ -337,6 +336,7 @@ def _life(
     who: Callable[[Array], Array],
     at: Array,
 ) -> TensorLiveRanges:
+    """Return the live ranges of the values of a tensor or lifetime within a turn; a selection of them if there are many."""
     (here,) = np.nonzero((span.birth_times <= turn.ranks[-1]) & (span.dies >= turn.ranks[0]))
     if len(here) > EXACT or len(at) < len(turn):
         here = here[_oldest(span.birth_times[here], span.dies[here], turn.ranks[at])]

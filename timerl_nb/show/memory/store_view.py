@@ -24,8 +24,7 @@ from timerl_nb.compiler.memory.placement.shared_buffers import (
 )
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.execution.telemetry.live_view_frames import Frame
-from timerl_nb.show.colours import Numbers, of_tensors
-from timerl_nb.show.colours import tensor as colour_of
+from timerl_nb.show.colours import Numbers, of_tensors, tensor_colour
 from timerl_nb.show.stages.operation_inspector import last_readers
 from timerl_nb.show.view_model import HIDDEN, View, shown
 
@@ -231,7 +230,7 @@ def predicted_amounts(program: Program) -> Iterator[Amount]:
 def stated_amounts(program: Program) -> Iterator[Amount]:
     """Yield the amounts that XLA has reported, if it has compiled the program."""
     plan, lowered = program.memory, program.executable.xla_program
-    temporaries = None if lowered is None else lowered.stated_temporaries
+    temporaries = None if lowered is None else lowered.reported_temporaries
     if lowered is not None and temporaries is not None:
         yield Amount("temporaries", temporaries, "stated", "by XLA, for the largest call")
         total = lowered.nbytes + temporaries + plan.constants
@@ -315,7 +314,7 @@ class _Places:
             self._ids(tensor),
             self._readers.get(tensor, ()),
             last_readers(self.program, store.lifetime),
-            colour_of(self._colours[store.name]),
+            tensor_colour(self._colours[store.name]),
             store.shape,
             store.most,
             store.unit,

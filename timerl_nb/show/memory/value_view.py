@@ -137,6 +137,7 @@ class _Side:
 
 
 def _heat_map(name: str, live: LiveValues) -> HeatMap:
+    """Return the values of a tensor as a matrix: the last axis as columns, points and other axes as rows."""
     values = np.asarray(live.values)
     order = np.lexsort(live.points.T[::-1]) if live.dims else np.arange(len(values))
     points, values = live.points[order], values[order]

@@ -22,7 +22,7 @@ from timerl_nb.scope.analysis.state_intervals import WORDS
 from timerl_nb.scope.recording.annotations import GUESSED
 from timerl_nb.scope.recording.recorder import INTERLEAVED
 from timerl_nb.scope.storage.event_format import NAME_MASK, Kind
-from timerl_nb.show.colours import GREY, SERIES, TENSORS, tensor
+from timerl_nb.show.colours import GREY, SERIES, TENSORS, tensor_colour
 from timerl_nb.show.recording.device_downsampling import SORTS
 from timerl_nb.show.recording.timeline_downsampling import Stretches, StretchView
 from timerl_nb.show.view_model import View
@@ -327,7 +327,7 @@ def _counts(recording: Recording, stack: Stack) -> Counter[str]:
 def _phases(recording: Recording, kinds: _Kinds) -> tuple[ScopePhase, ...]:
     counts = _counts(recording, "phase")
     return tuple(
-        ScopePhase(name, counts[name], GREY if not name else tensor(-k))
+        ScopePhase(name, counts[name], GREY if not name else tensor_colour(-k))
         for k, name in enumerate(kinds.names)
     )
 
@@ -341,7 +341,7 @@ def _operations(recording: Recording, kinds: _Kinds) -> tuple[ScopeOperation, ..
     found: list[ScopeOperation] = []
     for k, name in enumerate(kinds.names):
         moves = [ScopeTransition(left, to, n) for (at, left, to), n in places.items() if at == k]
-        colour = GREY if not name else tensor(k - 1)
+        colour = GREY if not name else tensor_colour(k - 1)
         is_guessed, op_ids = name.endswith(GUESSED), recording.op_ids.get(name, ())
         found.append(ScopeOperation(name, is_guessed, counts[k], tuple(moves), op_ids, colour))
     return tuple(found)
@@ -350,6 +350,7 @@ def _operations(recording: Recording, kinds: _Kinds) -> tuple[ScopeOperation, ..
 def _devices(
     recording: Recording, stretches: Stretches, numbers: Mapping[int, int]
 ) -> Iterator[ScopeDevice]:
+    """Yield the busy time of each device, and its operations by total time; the rarest ones are combined."""
     devices = recording.devices
     for one in stretches.devices:
         name = next(

@@ -13,7 +13,7 @@ from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.scheduling.schedule_artifact import StatementPoints
 from timerl_nb.compiler.symbolic.dimensions import Dims
 from timerl_nb.driver.program import Program
-from timerl_nb.show.colours import Numbers, of_statements, operation
+from timerl_nb.show.colours import Numbers, of_statements, operation_colour
 from timerl_nb.show.schedule.loop_view import lines_at
 from timerl_nb.show.schedule.points_of_one_iteration import EXACT, Turn
 from timerl_nb.show.view_model import View, ints
@@ -170,7 +170,7 @@ def statement_of(
         one.name,
         one.region,
         role,
-        operation(number),
+        operation_colour(number),
         shape(role, number),
         len(one),
         up is not None,

@@ -11,7 +11,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.text_formatting import format_count, format_duration
 from timerl_nb.driver.program import Program
-from timerl_nb.show.colours import Numbers, of_statements, operation
+from timerl_nb.show.colours import Numbers, of_statements, operation_colour
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
 from timerl_nb.show.stages.measured_launches import Measured, Readable, seconds_per_launch
 from timerl_nb.show.stages.operation_costs import estimated_seconds
@@ -124,7 +124,7 @@ class LaunchView(View):
                     ops[one.op_id].op_ids,
                     one.name,
                     one.region,
-                    operation(colours[one.name]),
+                    operation_colour(colours[one.name]),
                     len(one),
                     seconds.get(one.op_id),
                     ints(columns),

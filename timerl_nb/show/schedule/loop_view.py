@@ -126,6 +126,7 @@ def _line(
     parent: int,
     names: frozenset[str],
 ) -> Line:
+    """Return one line of a loop nest with its operations, tensors and tokens."""
     spans, sort = tokens(text, names), _sort(node, text)
     if isinstance(node, Execute):
         op = plan.pdg[node.op_id]
@@ -152,7 +153,7 @@ def _line(
 def lines_at(turn: Turn) -> Array:
     """Return, for every instant of a turn, the number of its line in the nest; -1 without a nest."""
     found = np.full(len(turn), -1, np.int64)
-    places = list(_places(turn.ast)) if turn.ast is not None else []
+    places = list(_find_statement_lines(turn.ast)) if turn.ast is not None else []
     for one in turn.points:
         mine = [place for place in places if place.node.op_id == one.op_id]
         if not mine:
@@ -201,7 +202,8 @@ class _StatementLine:
         return inside
 
 
-def _places(ast: Ast) -> Iterator[_StatementLine]:
+def _find_statement_lines(ast: Ast) -> Iterator[_StatementLine]:
+    """Yield the line number of every statement, with the loops and conditions around it."""
     number = 0
 
     def visit(

@@ -10,7 +10,7 @@ from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import CallError, OptionError
 from timerl_nb.compiler.loops.loop_nodes import Execute, subtree_nodes
 from timerl_nb.driver.program import Program
-from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
+from timerl_nb.runtime.xla.hlo.calls_per_run import count_calls
 from timerl_nb.show.stages.operation_costs import estimated_seconds, launch_counts
 
 
@@ -75,7 +75,7 @@ def seconds_per_launch(program: Program, given: Measured | Readable) -> dict[int
     """
     lowered, names = program.executable.xla_program, program.ast.names
     counts, estimated = launch_counts(program), estimated_seconds(program)
-    repeats = (calls_made(lowered) or {}) if lowered is not None else {}
+    repeats = (count_calls(lowered) or {}) if lowered is not None else {}
     # by name: the statements, and how often a run of the program executes them together
     parts: dict[str, tuple[tuple[int, ...], int]] = {
         name: ((op_id,), counts[op_id]) for op_id, name in names.items() if op_id in counts

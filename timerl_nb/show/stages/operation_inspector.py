@@ -286,6 +286,7 @@ class InspectorView(View):
         return found
 
     def _op(self, op_id: int) -> Inspected:
+        """Return the details of an operation, from the stage in which it is shown."""
         stage = self._stage_of(op_id)
         pdg, ops = self._graphs[stage]
         op, kernel = ops[op_id], _kernel(pdg, op_id)
@@ -466,6 +467,7 @@ def _neighbour(other: Op, source: Op, slot: int, read: Read, name: str) -> Neigh
 
 
 def _text(op: Inspected) -> Iterator[str]:
+    """Yield the lines of an operation's details as text."""
     region = " / ".join(op.region)
     yield f"{op.name}: {op.kind} {op.attrs}".rstrip() + f"{'  in ' * bool(region)}{region}"
     for output in op.outputs:

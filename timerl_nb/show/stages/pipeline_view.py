@@ -281,6 +281,11 @@ def options(given: Options, dims: tuple[str, ...]) -> tuple[Option, ...]:
 
 
 def _kind(name: str, hint: Any, dims: tuple[str, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """Return the kind of an option, as in the view-models, and its choices.
+
+    Raises:
+        OptionError: the option has a type without a control.
+    """
     special = {
         "vectorize": ("dims", dims),
         "incrementalize": ("blocks", dims),

@@ -103,7 +103,7 @@ class OutlineView(View):
             case MemoryPlan() as plan:
                 lines = _memory(plan)
             case artifact:
-                lines = _outline_lines(artifact.found_by())
+                lines = _outline_lines(artifact.searchable_lines())
         return cls(stage, tuple(lines))
 
     def __str__(self) -> str:
@@ -322,7 +322,7 @@ def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
 def _memory(plan: MemoryPlan) -> Iterator[OutlineLine]:
     """Yield the lines of the plan's text with their operations."""
     made = {store.name: tensor for tensor, store in plan.stores.items()}
-    for line in _outline_lines(plan.found_by()):
+    for line in _outline_lines(plan.searchable_lines()):
         tensor = made.get(line.text.partition(":")[0])
         if tensor is None or line.op_ids:
             yield line
@@ -339,7 +339,7 @@ def _nest(view: LoopView) -> Iterator[OutlineLine]:
 
 def _executable(executable: Executable) -> Iterator[OutlineLine]:
     yield OutlineLine(executable.how)
-    yield from _outline_lines(executable.found_by())
+    yield from _outline_lines(executable.searchable_lines())
     for call in executable.xla_program.calls if executable.xla_program is not None else ():
         for sort, what in _DETAILS.items():
             text = what.format(call.number)

@@ -15,7 +15,7 @@ from timerl_nb.compose.primitive_latency_table import Links, Table
 from timerl_nb.compose.setting_sweep import Sweep
 from timerl_nb.replay.prioritization.sum_tree import SumTree
 from timerl_nb.replay.storage.replay_buffer import Replay
-from timerl_nb.show.colours import GREY, lighten_colour, operation
+from timerl_nb.show.colours import GREY, lighten_colour, operation_colour
 from timerl_nb.show.comparison.plotly_figures import THEME
 from timerl_nb.show.systems.assignment_view import MappingCell, MappingView
 
@@ -58,7 +58,7 @@ def tree(buffer: Replay | SumTree, share: float = 0.5) -> go.Figure:
     steps = found.path(share)
     for depth, (first, sums, chosen, left) in enumerate(steps):
         widths = np.asarray(sums) / sum(sums)
-        colour = operation(depth)
+        colour = operation_colour(depth)
         colours = [colour if k == chosen else lighten_colour(colour) for k in range(len(sums))]
         name = "root" if depth == 0 else f"level {depth}"
         last = depth == len(steps) - 1

@@ -40,6 +40,7 @@ def record_torch(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Str
         return found
 
     def note(op: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """Append a kernel for a dispatched operation; operations that only return views are omitted."""
         given = tensors((args, kwargs))
         changed = [x for value in _written_arguments(op, args, kwargs) for x in tensors(value)]
         there = {_storage(x) for x in given}

@@ -118,10 +118,12 @@ class Events(_Windowed):
 
     def _handle_launch(self, kernel: int) -> None:
         self._enters = False
-        self.clock.call_at(self.clock.now + self.gpu.launch, self._over_for, kernel, kernel)
+        self.clock.call_at(
+            self.clock.now + self.gpu.launch, self._resolve_dependence, kernel, kernel
+        )
         self._refill()
 
-    def _over_for(self, kernel: int, follower: int) -> None:
+    def _resolve_dependence(self, kernel: int, follower: int) -> None:
         """Remove one condition, an upstream kernel or the own launch, from a waiting kernel."""
         waits = self._waits[follower]
         waits.discard(kernel)
@@ -135,7 +137,7 @@ class Events(_Windowed):
         for follower in self._followers.pop(kernel, ()):
             same = self.ran[follower].lane == lane
             between = self.gpu.queued if same else self.gpu.waited
-            self.clock.call_at(self.clock.now + between, self._over_for, kernel, follower)
+            self.clock.call_at(self.clock.now + between, self._resolve_dependence, kernel, follower)
         self._window.complete(self.ran[kernel].slot)
         self._window.ready.clear()
         self._refill()

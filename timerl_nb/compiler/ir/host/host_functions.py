@@ -21,7 +21,7 @@ from timerl_nb.base.errors import ExecutionError, OptionError, Origin, warn
 from timerl_nb.compiler.ir.host.iteration_io import (
     Given,
     IterationOutputs,
-    NothingGiven,
+    NoInputs,
     Supply,
     Turn,
     discard_outputs,
@@ -136,7 +136,7 @@ class Host:
         receive: Callable[[int, Turn], object] = discard_outputs,
     ) -> None:
         self._dims, self._bounds, self._seed = dims, bounds, seed
-        self._supply = NothingGiven() if supply is None else supply
+        self._supply = NoInputs() if supply is None else supply
         self._receive = receive
         # by resource and offset of the seed: the state, with the line of its first use
         self._states: dict[tuple[Resource, int], tuple[Any, Origin]] = {}
@@ -327,6 +327,19 @@ class Host:
         order: Sequence[int],
         origin: Origin,
     ) -> Array:
+        """Return output `k` of a user's function as a new array of the declared shape and type.
+
+        Args:
+            attrs: the function.
+            k: the number of the output.
+            value: the returned value.
+            kind: the declared type, with axes for the mapped dimensions in front.
+            order: the positions in `kind` of the leading axes of `value`.
+            origin: the user's line.
+
+        Raises:
+            ExecutionError: the shape or type differs from the declaration, or an integer does not fit.
+        """
         whole, dtype = concrete(kind.shape, self._bounds), NUMPY[kind.dtype]
         array = _call_user_function(attrs.name, {}, origin, host_array, value)
         shape = (*(whole[j] for j in order), *whole[len(order) :])

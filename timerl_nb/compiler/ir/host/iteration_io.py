@@ -101,7 +101,7 @@ def is_given(op: Op) -> bool:
     return isinstance(getattr(op.attrs, "function", None), Given)
 
 
-def is_handed_out(op: Op) -> bool:
+def is_iteration_output(op: Op) -> bool:
     return isinstance(getattr(op.attrs, "function", None), IterationOutputs)
 
 
@@ -282,7 +282,7 @@ _KEPT: Final = (
 )
 
 
-class NothingGiven:
+class NoInputs:
     """Supply of a run without input values."""
 
     def turn(self, number: int) -> Turn:

@@ -334,6 +334,7 @@ class Reference:
         return [p for p in product(*ranges) if self._exists(op, p)]
 
     def _gather(self, read: Read, env: Env) -> Array:
+        """Return the value of a read. A read with slices returns the values of all points, stacked along leading axes."""
         source, output = self.pdg[read.source], self.pdg.output(read)
         points, lengths = self._source_points(read, env)
         values: list[Array] = []

@@ -103,6 +103,7 @@ class Paths:
         branches: frozenset[tuple[int, Read]],
         origin: Origin,
     ) -> BranchError:
+        """Return the error for a branch that was written after a gradient was taken through its tensor."""
         now = self._branches(graph)
         # prefer a branch written since; other new paths lead through it
         fresh = [(k, r) for k, r in now if k in inputs and r not in inputs[k]]

@@ -107,6 +107,17 @@ def _anywhere(graph: Pdg, op: Op, read: Read) -> Inverse:
 
 
 def _invert_read(graph: Pdg, op: Op, read: Read, needed: Needed | None) -> Iterator[Inverse]:
+    """Yield the inverses of a read: bounds of the readers of each source point, for disjoint parts of the source.
+
+    Args:
+        graph: the graph.
+        op: the reader.
+        read: the read to invert.
+        needed: for a read in a recurrence, returns the points with an effect on the loss; None for other reads.
+
+    Raises:
+        ReadError: no reader reads a defined point.
+    """
     source = graph.defined(read)
     relation = graph.reads(op, read).restrict_range(source)
     back, readers = relation.inverse(), all_of(op.where, read.cond)
@@ -216,7 +227,7 @@ def _sum_tensors(parts: Sequence[Tensor]) -> Tensor:
 def _adjoint_part(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Tensor:
     """Return the gradient from the readers of one inverse."""
     if not inverse.exact or _varies(c, read, inverse):
-        return _laid_out(graph, op, read, c, inverse)
+        return _sum_padded(graph, op, read, c, inverse)
     positions = [
         sym(d) - subst(entry.lo, inverse.first)
         for d, entry in zip(graph.output(read).domain, read.index, strict=True)
@@ -237,7 +248,7 @@ def _varies(c: Tensor, read: Read, inverse: Inverse) -> bool:
     return any(e.symbols.intersection(inverse.summed_dims) for e in (*sizes, *starts))
 
 
-def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Tensor:
+def _sum_padded(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Tensor:
     """Sum over the readers, each padded to the whole dimensions of its slices.
 
     This is correct for any access, but each reader's part has the size of the dimension. One sum over all
@@ -364,6 +375,11 @@ def _reduces(op: Op, slices: int) -> bool:
 
 
 def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Tensor:
+    """Return the gradient of a discounted sum over slices.
+
+    If the exponent of the discount changes by one from reader to reader, the gradient is a discounted sum over the
+    readers. Otherwise it is a sum with explicit powers.
+    """
     op, read = node.op, node.op.inputs[0]
     attrs: DiscountAttrs = op.attrs
     ((at, entry),) = [

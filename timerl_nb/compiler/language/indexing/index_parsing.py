@@ -382,6 +382,11 @@ def parse(owner: object, dims: Dims, domain: Domain, key: Any, name: str) -> dic
 
 
 def _entry(owner: object, dims: Dims, dim: str, entry: Any, name: str) -> Entry:
+    """Parse one entry of an index: a slice of the dimension `dim`, or a position in it.
+
+    Raises:
+        IndexExpressionError: the entry is a condition, a slice with a step, or not an index.
+    """
     if isinstance(entry, slice):
         if entry.step is not None and entry.step != 1:
             raise _refuse(

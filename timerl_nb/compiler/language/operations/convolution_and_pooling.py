@@ -157,6 +157,18 @@ def avg_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Te
 def _convolve(
     x: Tensor, kernel: Tensor, sweeps: Sequence[Sweep], groups: int, *, mirrored: bool
 ) -> Tensor:
+    """Convolve the last `len(sweeps)` axes; the axis before them has the channels.
+
+    Args:
+        x: the tensor, with any leading axes.
+        kernel: (outputs, inputs per group, *sizes); if mirrored, (inputs, outputs per group, *sizes).
+        sweeps: the geometry of each axis.
+        groups: the number of groups of channels.
+        mirrored: whether this is a transposed convolution.
+
+    Raises:
+        ShapeError: the numbers of channels do not match.
+    """
     at = x.rank - len(sweeps) - 1  # axis of the channels
     channels, first, second = _integers((x.shape[at], *kernel.shape[:2]), "numbers of channels")
     groups = integer("groups", groups, least=1)

@@ -137,6 +137,7 @@ class PolicyWriter(GraphBuilder):
             slot.after = self.memo[node]
 
     def _prune(self, made: dict[str, Read]) -> PolicyGraph:
+        """Return the graph with the operations that the results need, directly or through a state."""
         pdg = self.to.snapshot()
         slots = {s.x.read.source: s for s in self.slots.values()}
         needed: dict[int, None] = {}
@@ -176,6 +177,10 @@ class PolicyWriter(GraphBuilder):
         )
 
     def _value(self, node: Node) -> RecurrentTensor:
+        """Return the value of an operation of the program as a tensor of the policy's graph.
+
+        The operation is copied, replaced by an input or a constant, or read from an earlier step.
+        """
         source = self.source
         op = self.reader = source.op(node.source)
         tensor = node.source, node.out
@@ -276,6 +281,10 @@ class PolicyWriter(GraphBuilder):
     # --- branches ----------------------------------------------------------------------------
 
     def _merge(self, op: Op, node: Node) -> RecurrentTensor:
+        """Return the value of a merge in the policy's iteration.
+
+        At the first step of an episode, this is the branch of the initial value, and later one of the other branches.
+        """
         source, ago = self.source, node.ago
         time = {d: const(0) for d in source.played.time}
         begun = [r for r in op.inputs if truth_value(subst_cond(r.cond, time)) is True]

@@ -174,4 +174,4 @@ def _save_frozen(
             last = x.at({d: ctx.space[d].size - 1 for d in outside}).settled()
             if set(last.domain) <= set(op.domain):
                 named[f"{FROZEN}{name}"] = last.read
-        ctx.save_beside(op_id, named)
+        ctx.add_to_checkpoint(op_id, named)

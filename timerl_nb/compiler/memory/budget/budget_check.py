@@ -219,7 +219,7 @@ def refusal(plan: MemoryPlan, budget: int, hint: str, beyond: int = 0) -> Budget
     what = f"the program needs {needed:,} bytes on the device"
     if plan.share is not None:
         what = f"the program needs {needed:,} bytes on each of {plan.share.count} devices"
-    evidence += plan.beside_text()
+    evidence += plan.additional_memory_lines()
     if beyond:
         evidence.append(f"XLA reports {beyond:,} bytes more than the estimate")
     if plan.swaps.all:
@@ -234,12 +234,12 @@ def refusal(plan: MemoryPlan, budget: int, hint: str, beyond: int = 0) -> Budget
     )
 
 
-def stated_text(plan: MemoryPlan, stated: int) -> str:
+def compare_with_reported(plan: MemoryPlan, stated: int) -> str:
     """Return a comparison of XLA's figure for temporaries with the estimate."""
     return f"XLA reports {stated:,} bytes of temporaries; the estimate was {plan.temporaries:,}"
 
 
-def stated_refusal(needed: int, budget: int, told: str) -> BudgetError:
+def reported_budget_error(needed: int, budget: int, told: str) -> BudgetError:
     """Return the error for a program above the budget according to XLA's figures only."""
     return BudgetError(
         f"the program needs {needed:,} bytes on the device, but the budget is {budget:,} bytes.",
@@ -289,7 +289,7 @@ def machine_refusal(
     beside = plan.overhead_bytes if shared else 0
     if needed > on_the_machine(plan, shared=shared) + beside:
         evidence.append(f"XLA's buffers for these values take {needed - beside:,} bytes")
-    evidence += plan.beside_text() if shared else ()
+    evidence += plan.additional_memory_lines() if shared else ()
     return BudgetError(
         f"the program needs {needed:,} bytes of main memory, but only {left:,} are available.",
         others=_lines_of(plan, [holder for holder, _ in held]),

@@ -83,7 +83,9 @@ class Written:
         return cls(columns[:, np.argsort(born, kind="stable")].T, np.cumsum(at) - at)
 
 
-def while_there(ranges: LiveRanges, codes: Array, away: Sequence[Absence], end: int) -> LiveRanges:
+def split_at_absences(
+    ranges: LiveRanges, codes: Array, away: Sequence[Absence], end: int
+) -> LiveRanges:
     """Return the live ranges of swapped values, one per stay on the device.
 
     Values leave after a statement and return before one, so times are counted in halves.

@@ -209,7 +209,7 @@ def too_large(block: RowBlock, span: Span, gathered: int) -> str | None:
 
 
 @dataclass(frozen=True)
-class Placed:
+class BlockStorage:
     """A graph in which only slices read blocks.
 
     Attributes:
@@ -231,7 +231,7 @@ class Placed:
 
 def separate_point_outputs(
     pdg: Pdg, found: Candidates, blocks: Mapping[Tensor, RowBlock]
-) -> Placed:
+) -> BlockStorage:
     """Return the graph with a second output for each candidate with reads at single points."""
     edit = Edit(pdg)
     second: dict[Tensor, Tensor] = {}
@@ -273,7 +273,7 @@ def separate_point_outputs(
         tensor = second.get(part.tensor, part.tensor) if part.along is not None else part.tensor
         return PointRange(tensor, part.index, part.along, part.count)
 
-    return Placed(
+    return BlockStorage(
         edit.finish().pdg,
         {second.get(tensor, tensor): block for tensor, block in blocks.items()},
         {slot: tuple(map(rename_part, parts)) for slot, parts in found.parts.items()},

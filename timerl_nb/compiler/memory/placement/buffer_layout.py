@@ -32,7 +32,11 @@ from timerl_nb.compiler.ir.operation_kinds import SINKS
 from timerl_nb.compiler.ir.operations import DataflowAttrs, Op, Read, Tensor, is_sliced
 from timerl_nb.compiler.ir.reference.evaluation_rules import identity
 from timerl_nb.compiler.ir.shapes import NUMPY
-from timerl_nb.compiler.memory.liveness.slot_live_ranges import LiveRanges, Written, while_there
+from timerl_nb.compiler.memory.liveness.slot_live_ranges import (
+    LiveRanges,
+    Written,
+    split_at_absences,
+)
 from timerl_nb.compiler.memory.liveness.use_sequence import used_pairs
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.buffer import Buffer
@@ -216,6 +220,13 @@ class Layout:
         joins: Sequence[_Join],
         direct: set[Tensor],
     ) -> None:
+        """Create the buffers, and the locations of all tensors and merges in them.
+
+        Args:
+            axes: the axes of each tensor's buffer.
+            joins: the recurrences whose initial values lie in the recurrence's buffer.
+            direct: tensors with a dedicated buffer.
+        """
         # one initial tensor can fill several slots, as in `f[0] = f[1] = x`
         started: dict[Tensor, list[Home]] = {}
         names: dict[Tensor, list[str]] = {}
@@ -383,7 +394,7 @@ class Layout:
             return ranges
         clock, life = self.plan.clock, self.plan.lifetimes[self.plan.stores[tensor].lifetime]
         codes = clock.codes(life.domain, span.points)
-        return while_there(ranges, codes, span.away, len(clock))
+        return split_at_absences(ranges, codes, span.away, len(clock))
 
     def _moves(self, tensor: Tensor) -> bool:
         """Return whether a tensor is swapped to the host between uses."""

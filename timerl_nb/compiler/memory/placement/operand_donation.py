@@ -65,6 +65,13 @@ class _Search:
             yield found
 
     def _operand(self, statement: Statement, slot: int, left: list[int]) -> Donation:
+        """Return the donation of an operand, or a refusal with its reason.
+
+        Args:
+            statement: the statement of the kernel.
+            slot: the number of the operand.
+            left: the outputs of the kernel without a donated operand.
+        """
         op, operand = statement.op, statement.operands[slot]
 
         def refuse(reason: str, more: str = "") -> Donation:

@@ -24,8 +24,8 @@ from timerl_nb.compiler.memory.budget.memory_lower_bound import (
 from timerl_nb.compiler.memory.liveness.last_uses import KnownLifetimes, Lifetime, find_lifetimes
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.block_storage import (
+    BlockStorage,
     Candidates,
-    Placed,
     RowBlock,
     candidates,
     rows_read,
@@ -137,7 +137,7 @@ class Plans:
         if blocks not in self._plans:
             made = self._extrapolate_plan(blocks) or self._all_of_it(blocks)
             if self._fold is not None and not isinstance(made, FoldedPlan):
-                made = made.looked_at_whole(self._no_period_reason.why)
+                made = made.with_reason_for_complete_plan(self._no_period_reason.why)
             if self._lowered:
                 layout = layout_of(made)
                 nbytes = layout.nbytes + made.bytes_in_transfer
@@ -188,7 +188,7 @@ class Plans:
                 self._constraints,
                 Clock(self._schedule, bounds),
                 self._lifetimes,
-                Placed(self._constraints.pdg),
+                BlockStorage(self._constraints.pdg),
                 smallest=self._smallest,
                 fold=fold,
             )
@@ -259,7 +259,7 @@ def _in_blocks(plain: MemoryPlan) -> MemoryPlan:
         found.refuse(dict.fromkeys(largest[: (len(largest) + 1) // 2], raised))
         chosen = {tensor: chosen[tensor] for tensor in found.along}
     lifetimes = tuple(plain.lifetimes.values())
-    refused = Placed(pdg, refused=found.refused)
+    refused = BlockStorage(pdg, refused=found.refused)
     return MemoryPlan(constraints, clock, lifetimes, refused, fold=plain.fold)
 
 

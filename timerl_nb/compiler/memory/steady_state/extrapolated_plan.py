@@ -19,7 +19,7 @@ from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.memory.liveness.value_lifetimes import ValueLiveRanges
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.memory_timeline import Timeline
-from timerl_nb.compiler.memory.placement.block_storage import Placed, RowBlock
+from timerl_nb.compiler.memory.placement.block_storage import BlockStorage, RowBlock
 from timerl_nb.compiler.memory.placement.buffer_layout import (
     Home,
     Layout,
@@ -79,7 +79,7 @@ class FoldedPlan(MemoryPlan):
         self._extrapolated_timeline.check()
         _ = self.layout
 
-    def _extrapolate_placement(self) -> Placed:
+    def _extrapolate_placement(self) -> BlockStorage:
         small, large = self.small.placed, self.large.placed
         check(
             small.parts.keys() == large.parts.keys() and small.blocks.keys() == large.blocks.keys()

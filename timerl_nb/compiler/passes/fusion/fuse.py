@@ -44,6 +44,7 @@ class Separate:
 
 
 def _materialise(pdg: Pdg, grouping: FusionGroups) -> Rewritten:
+    """Return the graph with each group of operations replaced by one dataflow region."""
     edit = Edit(pdg)
     made: dict[tuple[int, int], Read] = {}
     new: dict[int, int] = {}

@@ -331,7 +331,7 @@ class FusionGroups:
             needs = [
                 (key, n) for key in component for n in self.groups[key].needs if n.source in inside
             ]
-            if self._one_way(component, self._needs_within_iteration(needs, level)):
+            if self._has_one_direction(component, self._needs_within_iteration(needs, level)):
                 self.join("recurrence", component)
             elif level < len(self.pdg.dims.all):
                 smaller: dict[int, list[int]] = {k: [] for k in component}
@@ -351,7 +351,11 @@ class FusionGroups:
         outer = frozenset(self.pdg.dims.names[:level]) - ahead
         return [(k, n) for k, n in needs if n.back.isdisjoint(outer)]
 
-    def _one_way(self, component: list[int], needs: list[tuple[int, Need]]) -> bool:
+    def _has_one_direction(self, component: list[int], needs: list[tuple[int, Need]]) -> bool:
+        """Return whether the groups of a cycle can run as one kernel.
+
+        They need a common domain, and all reads between them stay at a point or go back along one direction.
+        """
         domain = self.groups[component[0]].domain
         where = self.groups[component[0]].where
         if any(

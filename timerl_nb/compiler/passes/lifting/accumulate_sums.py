@@ -73,6 +73,7 @@ def _refusal(edit: Edit, op: Op) -> str | None:
 
 
 def _accumulate(edit: Edit, op: Op) -> None:
+    """Replace a reduction over symbolic dimensions by an accumulation of its terms."""
     (read,) = op.inputs
     source = edit.ops[read.source]
     output = source.outputs[read.out]

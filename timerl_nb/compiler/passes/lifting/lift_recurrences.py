@@ -117,7 +117,7 @@ def _lift(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurrence
     if found.extremum is not None:
         rule, made = _extremum(edit, found)
     else:
-        rule, made = _linear(edit, found)
+        rule, made = _lift_linear(edit, found)
     read = edit.read_same_point(made)
     edit.insert(head.with_(kind="reindex", inputs=(read,), attrs=ReindexAttrs(0, dim.var)))
     edit.steps.append(
@@ -136,7 +136,12 @@ def _extremum(edit: Edit, found: Recurrence) -> tuple[str, Op]:
     return f"running {found.extremum}", made
 
 
-def _linear(edit: Edit, found: Recurrence) -> tuple[str, Op]:
+def _lift_linear(edit: Edit, found: Recurrence) -> tuple[str, Op]:
+    """Add a sliding sum or a scan in place of a linear recurrence; return the rule's name and the new operation.
+
+    Raises:
+        Refused: the recurrence is of booleans, or multiplies its earlier value by 0.
+    """
     head = found.head
     factors = [part.factor for _, part in found.branches if part.factor != NONE]
     if not factors:

@@ -97,7 +97,7 @@ def _reindex(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     return (axis if axis != attrs.axis else None,)
 
 
-def _laid_out(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+def _created_axis(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     if axis >= len(op.attrs.axes):
         raise Refused("the value of one point is produced as a whole")
     return ()
@@ -119,7 +119,7 @@ PROPAGATION: Final[Mapping[str, Rule]] = {
     **dict.fromkeys((*REDUCTIONS, "argmax", "argmin", "discounted_sum"), _reduction),
     **dict.fromkeys(("linear_scan", "argsort", "concat"), _unless_own_axis),
     **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), _unless_own_axis),
-    **dict.fromkeys(("rng", "data", "value"), _laid_out),
+    **dict.fromkeys(("rng", "data", "value"), _created_axis),
     **dict.fromkeys(("dot", "conv", "gather", "scatter_add"), _by_label),
     "scatter_set": _scatter_set,
     "orthonormal": _matrix,

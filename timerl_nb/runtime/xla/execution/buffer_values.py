@@ -17,7 +17,7 @@ from timerl_nb.runtime.state.resumable_state import StoredValues
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 
-class Placed:
+class BufferValues:
     """Locates values in buffers at a cut."""
 
     def __init__(self, lowered: Lowered, cut: Cut | None) -> None:

@@ -9,7 +9,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.loops.loop_nodes import Guard, Loop
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import Lin
-from timerl_nb.runtime.xla.lowering.host_regions import Around
+from timerl_nb.runtime.xla.lowering.host_regions import HostControlFlow
 
 # A point of the outer dimensions, as index expressions; None for all points.
 At: TypeAlias = Sequence[Lin] | None
@@ -35,7 +35,7 @@ def guard_lengths(guard: Guard, env: Mapping[str, int], length: Length) -> dict[
 
 
 def iterate_loop(
-    part: Around, loop: Loop, at: tuple[int, ...], length: Length, begin: int | None = None
+    part: HostControlFlow, loop: Loop, at: tuple[int, ...], length: Length, begin: int | None = None
 ) -> Iterator[int]:
     """Yield the counters of a loop until it ends.
 

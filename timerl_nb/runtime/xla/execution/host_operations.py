@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timerl_nb.compiler.ir.host.host_functions import CallAttrs, Host, UdfAttrs
-from timerl_nb.compiler.ir.host.iteration_io import is_handed_out
+from timerl_nb.compiler.ir.host.iteration_io import is_iteration_output
 from timerl_nb.compiler.ir.operation_attributes import CheckpointAttrs
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.shapes import Shape, concrete
@@ -17,7 +17,7 @@ from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.checkpoint_writer import write_checkpoint
 from timerl_nb.runtime.xla.execution.host_control_flow import Length
-from timerl_nb.runtime.xla.lowering.host_regions import OnHost
+from timerl_nb.runtime.xla.lowering.host_regions import HostOperation
 
 
 class HostOps:
@@ -36,7 +36,7 @@ class HostOps:
         self.checkpoints: list[WrittenCheckpoint] = []
 
     def run(
-        self, part: OnHost, at: tuple[int, ...], asked: Sequence[Any], length: Length
+        self, part: HostOperation, at: tuple[int, ...], asked: Sequence[Any], length: Length
     ) -> Sequence[Any]:
         """Run an operation, and return its outputs.
 
@@ -48,7 +48,7 @@ class HostOps:
         """
         op = self._pdg[part.node.op_id]
         point = dict(zip(op.domain, part.point(*at), strict=True))
-        if is_handed_out(op):
+        if is_iteration_output(op):
             # a call may return a buffer unchanged, and a later call may overwrite it
             held = {id(x) for x in self._state.values()}
             own = [backend.copied(x) if id(x) in held else x for x in asked]

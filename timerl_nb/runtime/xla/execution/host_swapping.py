@@ -29,7 +29,7 @@ Point = tuple[int, ...]
 _Held = tuple[SwapStore, Any, Tensor]  # a value: store, key in it, tensor
 
 
-class Moving:
+class HostSwapping:
     """Executes the copies of a run.
 
     Args:

@@ -28,7 +28,7 @@ from timerl_nb.runtime.run_protocol import changed_already, find_cut, run_ended_
 from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.resumable_state import RunState, StoredValues
 from timerl_nb.runtime.state.run_progress import SoFar
-from timerl_nb.runtime.xla.execution.buffer_values import Placed
+from timerl_nb.runtime.xla.execution.buffer_values import BufferValues
 from timerl_nb.runtime.xla.execution.host_control_flow import (
     At,
     find_length,
@@ -37,9 +37,15 @@ from timerl_nb.runtime.xla.execution.host_control_flow import (
     iterate_loop,
 )
 from timerl_nb.runtime.xla.execution.host_operations import HostOps
-from timerl_nb.runtime.xla.execution.host_swapping import Moving
-from timerl_nb.runtime.xla.execution.output_reading import Reading
-from timerl_nb.runtime.xla.lowering.host_regions import Around, Call, Move, OnHost, Part
+from timerl_nb.runtime.xla.execution.host_swapping import HostSwapping
+from timerl_nb.runtime.xla.execution.output_reading import OutputReader
+from timerl_nb.runtime.xla.lowering.host_regions import (
+    Call,
+    HostControlFlow,
+    HostOperation,
+    HostTransfer,
+    Part,
+)
 from timerl_nb.runtime.xla.lowering.loop_carried_buffers import length_buffer
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
@@ -93,7 +99,7 @@ class LoweredRun:
         plan = lowered.plan
         host = Host(plan.pdg.dims, plan.bounds, seed) if host is None else host
         self._host = HostOps(plan, host, self._state)
-        self._moving = Moving(
+        self._moving = HostSwapping(
             lowered.plan, lowered.layout, self._state, self.ledger, recorded=recorder is not None
         )
         self._host_operands: Sequence[Any] = ()  # operands of the next operation on the host
@@ -141,7 +147,7 @@ class LoweredRun:
     def _outermost(self, parts: Sequence[Part]) -> Iterator[int]:
         """Run parts outside of all loops."""
         for part in parts:
-            if isinstance(part, Around) and isinstance(part.node, Loop):
+            if isinstance(part, HostControlFlow) and isinstance(part.node, Loop):
                 yield from self._loop(part, part.node)
             elif isinstance(part, Call) and part.loop is not None:
                 yield from self._repeat(part, part.loop)
@@ -151,13 +157,13 @@ class LoweredRun:
     def _run_parts(self, parts: Sequence[Part], at: tuple[int, ...]) -> None:
         """Run consecutive parts. `at` has the counters of the loops around them."""
         for part in parts:
-            if isinstance(part, OnHost):
+            if isinstance(part, HostOperation):
                 self._host_results = self._run_on_host(part, at)
                 self._host_operands = ()  # the next one may have no operands, and no call before it
                 self.instructions += 1
-            elif isinstance(part, Around):
+            elif isinstance(part, HostControlFlow):
                 self._run_control_flow(part, at)
-            elif isinstance(part, Move):
+            elif isinstance(part, HostTransfer):
                 self._move(part, at)
             else:
                 lowered = self.lowered
@@ -237,7 +243,7 @@ class LoweredRun:
 
     # --- host work -------------------------------------------------------------------------------
 
-    def _run_control_flow(self, part: Around, at: tuple[int, ...]) -> None:
+    def _run_control_flow(self, part: HostControlFlow, at: tuple[int, ...]) -> None:
         """Run a loop or condition on the host."""
         node = part.node
         if isinstance(node, Guard):
@@ -249,7 +255,7 @@ class LoweredRun:
             for k in iterate_loop(part, node, at, self._length):
                 self._run_parts(part.parts, (*at, k))
 
-    def _loop(self, part: Around, loop: Loop, begin: int | None = None) -> Iterator[int]:
+    def _loop(self, part: HostControlFlow, loop: Loop, begin: int | None = None) -> Iterator[int]:
         """Run an outermost loop on the host, from the counter `begin`."""
         counter = self.lowered.counter
         for k in iterate_loop(part, loop, (), self._length, begin):
@@ -261,7 +267,7 @@ class LoweredRun:
             self._finish_iterations(1)
             yield k
 
-    def _move(self, part: Move, at: tuple[int, ...]) -> None:
+    def _move(self, part: HostTransfer, at: tuple[int, ...]) -> None:
         """Copy values between buffers and the host."""
         node = part.node
         if node.guard is not None:
@@ -310,7 +316,7 @@ class LoweredRun:
     ) -> tuple[dict[Tensor, StoredValues], Mapping[str, Array]]:
         """Return the values in the given buffers, and each dynamic bound at every point."""
         lowered = self.lowered
-        placed, copied = Placed(lowered, cut), self._moving.host_value
+        placed, copied = BufferValues(lowered, cut), self._moving.host_value
         found: dict[Tensor, StoredValues] = {}
         lengths = {name: buffer(length_buffer(name)) for name in self._known_lengths}
         for tensor, expected in live.items():
@@ -364,7 +370,7 @@ class LoweredRun:
             held[tensor] = points[~away], values[~away]
             if away.any():
                 self._moving.put_away(tensor, points[away], values[away])
-        for name, array in Placed(lowered, state.cut).write_values(held).items():
+        for name, array in BufferValues(lowered, state.cut).write_values(held).items():
             if name not in lowered.flow.local:
                 self._state[name] = lowered.place_on_device(name, array)
         for bound, lengths in state.lengths.items():
@@ -377,7 +383,7 @@ class LoweredRun:
         for k, part in enumerate(parts):
             if isinstance(part, Call) and part.loop is loop:
                 yield from self._repeat(part, loop, first)
-            elif isinstance(part, Around) and part.node is loop:
+            elif isinstance(part, HostControlFlow) and part.node is loop:
                 yield from self._loop(part, loop, first)
             else:
                 continue
@@ -473,9 +479,9 @@ class LoweredRun:
         state: Mapping[str, Any],
         bounds: Mapping[str, int] | None = None,
         own: OwnPart | None = None,
-    ) -> Reading:
+    ) -> OutputReader:
         moved, length = self._moving.host_value, self._returned.length
-        return Reading(self.lowered, state, moved, length, bounds, own)
+        return OutputReader(self.lowered, state, moved, length, bounds, own)
 
     def measure(self, watch: Stopwatch | None) -> None:
         """Measure all calls from now on, running them synchronously; None ends the measurement."""
@@ -510,7 +516,7 @@ class LoweredRun:
         self._plain = self._functions = tuple(wrap_call(*pair) for pair in pairs)
         self._report = report_call
 
-    def _run_on_host(self, part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
+    def _run_on_host(self, part: HostOperation, at: tuple[int, ...]) -> Sequence[Any]:
         """Run an operation on the host, report it, and return its results."""
 
         def run() -> Sequence[Any]:

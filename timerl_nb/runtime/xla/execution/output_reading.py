@@ -19,7 +19,7 @@ from timerl_nb.runtime.output_assembly import OwnPart
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 
-class Reading:
+class OutputReader:
     """Reads values from buffers. Each buffer is copied to the host on first use.
 
     Args:

@@ -113,7 +113,7 @@ class CompiledCall:
     @property
     def temporaries(self) -> int | None:
         """Temporary bytes reported by XLA; None without a report. Waits for XLA."""
-        return stated_by(self.executable)
+        return read_reported_temporaries(self.executable)
 
     @property
     def executable(self) -> Any:
@@ -185,7 +185,7 @@ def _finish_preload(loaded: Future[Any]) -> Callable[..., Any] | None:
     return None
 
 
-def stated_by(made: Any) -> int | None:
+def read_reported_temporaries(made: Any) -> int | None:
     """Return the temporary bytes of an executable, reported by XLA; None without a report."""
     with suppress(NotImplementedError):  # some platforms have no report
         stated = made.memory_analysis()

@@ -9,7 +9,7 @@ from timerl_nb.compiler.loops.loop_nodes import If, Loop
 from timerl_nb.compiler.symbolic.dimensions import ENDLESS
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work, work
-from timerl_nb.runtime.xla.lowering.host_regions import Around, Call, Part
+from timerl_nb.runtime.xla.lowering.host_regions import Call, HostControlFlow, Part
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 
@@ -18,7 +18,7 @@ def work_of(lowered: Lowered) -> Work | None:
 
     None if it depends on values of the run. Waits for XLA to compile all calls.
     """
-    made = calls_made(lowered)
+    made = count_calls(lowered)
     if made is None:
         return None
     found = sum((_call_work(lowered, number) * times for number, times in made.items()), Work())
@@ -31,11 +31,11 @@ def _call_work(lowered: Lowered, number: int) -> Work:
     return work(lowered.hlo(number), 1 if repeated and lowered.fuse == 1 else None)
 
 
-def calls_made(lowered: Lowered) -> Mapping[int, int] | None:
+def count_calls(lowered: Lowered) -> Mapping[int, int] | None:
     """Count how often a run, or an iteration of an unbounded program, makes each call; None if that varies."""
     parts = lowered.regions.parts
     endless = next((part for part in parts if _is_endless(part)), None)
-    if isinstance(endless, Around) and isinstance(endless.node, Loop):
+    if isinstance(endless, HostControlFlow) and isinstance(endless.node, Loop):
         return _CallCounter(lowered.fuse).count_parts(
             endless.parts, (endless.node.first.const + endless.node.step,)
         )
@@ -48,7 +48,7 @@ def count_repetitions(call: Call, times: int) -> int:
 
 
 def _is_endless(part: Part) -> bool:
-    node = part.node if isinstance(part, Around) else None
+    node = part.node if isinstance(part, HostControlFlow) else None
     return isinstance(node, Loop) and node.last.is_const and node.last.const + 1 == ENDLESS
 
 
@@ -70,7 +70,7 @@ class _CallCounter:
         if isinstance(part, Call):
             turns = 1 if part.loop is None else len(_turns(part.loop, {})[:: self._fuse])
             return Counter({part.number: turns})
-        if not isinstance(part, Around):
+        if not isinstance(part, HostControlFlow):
             return Counter()
         node = part.node
         if isinstance(node, If):
@@ -95,7 +95,7 @@ def _sum(found: Iterable[Counter[int] | None]) -> Counter[int] | None:
 
 def _is_even(part: Part) -> bool:
     """Whether a part makes the same calls for all counters of the loops around it."""
-    if not isinstance(part, Around):
+    if not isinstance(part, HostControlFlow):
         return True
     loop = part.node
     is_fixed = isinstance(loop, Loop) and loop.first.is_const and loop.last.is_const

@@ -11,7 +11,7 @@ from typing import Final
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.compiler.memory.placement.device_communication import predict_sum_bytes
-from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made, count_repetitions
+from timerl_nb.runtime.xla.hlo.calls_per_run import count_calls, count_repetitions
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Counting, Work
 from timerl_nb.runtime.xla.hlo.hlo_parser import Computation, Instruction, computations
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
@@ -97,7 +97,7 @@ def communication_of(lowered: Lowered, turns: int | None) -> Communication | Non
 
     Waits for XLA to compile.
     """
-    made, shards = calls_made(lowered), lowered.shards
+    made, shards = count_calls(lowered), lowered.shards
     if shards is None or made is None:
         return None
     total = Work()

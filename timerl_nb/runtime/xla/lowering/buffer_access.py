@@ -18,7 +18,7 @@ EVERY: Mapping[int, JaxArray] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Within:
+class AxisRange:
     """Range of positions along an axis of every value."""
 
     axis: int
@@ -60,7 +60,7 @@ def look_up(
     array: JaxArray,
     buffer: Buffer,
     coordinates: Sequence[Any],
-    within: Within | None = None,
+    within: AxisRange | None = None,
     elements: Mapping[int, JaxArray] = EVERY,
     divided: int | None = None,
 ) -> JaxArray:
@@ -134,7 +134,7 @@ def _without(x: Any, axis: int) -> Any:
 
 
 def cut(
-    array: JaxArray, starts: Sequence[Any], counts: Sequence[int], within: Within | None = None
+    array: JaxArray, starts: Sequence[Any], counts: Sequence[int], within: AxisRange | None = None
 ) -> JaxArray:
     """Return a range of existing slots along each axis of a buffer."""
     rank = len(starts)
@@ -154,7 +154,7 @@ def cut(
     return lax.dynamic_slice(array, starts, sizes, allow_negative_indices=False)
 
 
-def _starts(within: Within | None, count: int) -> list[Any]:
+def _starts(within: AxisRange | None, count: int) -> list[Any]:
     return [0] * count if within is None else within.starts(count)
 
 
@@ -163,7 +163,7 @@ def put(
     buffer: Buffer,
     coordinates: Sequence[Any],
     value: JaxArray,
-    within: Within | None = None,
+    within: AxisRange | None = None,
 ) -> JaxArray:
     """Write one value to a buffer. Coordinates outside of it write nothing."""
     value = value.astype(array.dtype)
@@ -186,7 +186,7 @@ def put_row(
     coordinates: Sequence[Any],
     value: JaxArray,
     inside: Any,
-    within: Within | None = None,
+    within: AxisRange | None = None,
 ) -> JaxArray:
     """Write like `put`, unless `inside` is false or the coordinates have no slot."""
     for axis in buffer.axes:

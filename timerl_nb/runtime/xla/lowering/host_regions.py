@@ -80,7 +80,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class OnHost:
+class HostOperation:
     """Operation that runs on the host."""
 
     node: Execute
@@ -94,7 +94,7 @@ class OnHost:
 
 
 @dataclass(frozen=True)
-class Move:
+class HostTransfer:
     """Copy of values to the host or back, or deallocation on the host."""
 
     node: Transfer
@@ -111,7 +111,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Around:
+class HostControlFlow:
     """Loop or condition with host work inside, so the host runs it."""
 
     node: Loop | If | Guard
@@ -126,7 +126,7 @@ class Around:
         return compile_python(python_source(self.node.cond), self.counters)
 
 
-Part = Call | OnHost | Move | Around
+Part = Call | HostOperation | HostTransfer | HostControlFlow
 
 
 @dataclass
@@ -182,10 +182,10 @@ class Regions:
             if isinstance(item, Execute):
                 found.append(self._on_host(item, counters))
             elif isinstance(item, Transfer):
-                found.append(Move(item, counters))
+                found.append(HostTransfer(item, counters))
             else:
                 found.append(self._build_control_flow(item, counters))
-            if seen is not None and isinstance(found[-1], Around | Move):
+            if seen is not None and isinstance(found[-1], HostControlFlow | HostTransfer):
                 seen |= self._flow.accessed(item)
         return tuple(found)
 
@@ -236,24 +236,26 @@ class Regions:
             flow.writes(last) & flow.accessed(node) or flow.accessed(last) & flow.writes(node)
         )
 
-    def _on_host(self, node: Execute, counters: tuple[str, ...]) -> OnHost | Around:
+    def _on_host(self, node: Execute, counters: tuple[str, ...]) -> HostOperation | HostControlFlow:
         if node.guard is None:
-            return OnHost(node, counters)
+            return HostOperation(node, counters)
         next_host_operation, given = _Draft(next_host_operation=node), _Draft(given=node)
-        parts: list[Part] = [OnHost(node, counters)]
+        parts: list[Part] = [HostOperation(node, counters)]
         if self._flow.statements.of_op(node.op_id).operands:
             parts.insert(0, self._call(next_host_operation, counters, None))
         if self._live_writes(node):
             parts.append(self._call(given, counters, None))
-        return Around(node.guard, counters, tuple(parts))
+        return HostControlFlow(node.guard, counters, tuple(parts))
 
-    def _build_control_flow(self, node: Loop | If, counters: tuple[str, ...]) -> Around:
+    def _build_control_flow(self, node: Loop | If, counters: tuple[str, ...]) -> HostControlFlow:
         if isinstance(node, Loop):
             turn: set[str] | None = None if counters else set()
             inner = (*counters, node.counter)
-            return Around(node, counters, self._divide_nodes([node.body], inner, turn))
+            return HostControlFlow(node, counters, self._divide_nodes([node.body], inner, turn))
         other = () if node.other is None else self._divide_nodes([node.other], counters, None)
-        return Around(node, counters, self._divide_nodes([node.then], counters, None), other)
+        return HostControlFlow(
+            node, counters, self._divide_nodes([node.then], counters, None), other
+        )
 
     def _call(self, draft: _Draft, counters: tuple[str, ...], seen: set[str] | None) -> Call:
         flow, nodes = self._flow, draft.nodes

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from timerl_nb.compiler.ir.analysis.resolved_reads import tensors
-from timerl_nb.compiler.ir.host.iteration_io import is_handed_out
+from timerl_nb.compiler.ir.host.iteration_io import is_iteration_output
 from timerl_nb.compiler.ir.operation_attributes import BoundAttrs
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.loops.loop_nodes import (
@@ -189,7 +189,7 @@ class Flow:
 
     def _handed_out_buffers(self) -> Names:
         """Return the buffers read by the outputs of each iteration."""
-        return _NONE.union(*(self.reads(op) for op in self.pdg if is_handed_out(op)))
+        return _NONE.union(*(self.reads(op) for op in self.pdg if is_iteration_output(op)))
 
     # --- liveness --------------------------------------------------------------------------------
 

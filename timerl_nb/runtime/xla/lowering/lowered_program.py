@@ -37,15 +37,15 @@ from timerl_nb.runtime.state.iteration_counter import TurnCounter
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
     CompiledCall,
     CompiledCalls,
-    stated_by,
+    read_reported_temporaries,
 )
 from timerl_nb.runtime.xla.lowering.device_sharding import Shards
 from timerl_nb.runtime.xla.lowering.host_regions import (
     HOSTED,
-    Around,
     Call,
-    Move,
-    OnHost,
+    HostControlFlow,
+    HostOperation,
+    HostTransfer,
     Part,
     Regions,
 )
@@ -98,7 +98,7 @@ class Lowered:
         return max(0, *known, 0 if len(known) == len(found) else self.plan.temporaries_each)
 
     @property
-    def stated_temporaries(self) -> int | None:
+    def reported_temporaries(self) -> int | None:
         """Value of `temporaries` if XLA has compiled all calls; None otherwise. It waits for nothing."""
         known = all(isinstance(one, CompiledCall) and one.is_compiled for one in self.callables)
         return self.temporaries if known or "temporaries" in self.__dict__ else None
@@ -108,7 +108,11 @@ class Lowered:
         ready = self.callables[call.number - 1]
         if isinstance(ready, CompiledCall):
             return ready.temporaries
-        return stated_by(self.xla_executable(call.number)) if self._is_alike(call) else None
+        return (
+            read_reported_temporaries(self.xla_executable(call.number))
+            if self._is_alike(call)
+            else None
+        )
 
     @property
     def total_bytes(self) -> int:
@@ -192,8 +196,8 @@ class Lowered:
         return Cuts(self.ast, self.plan, self.loops)
 
     @property
-    def _runnable_parts(self) -> Seq[Call | Around]:
-        return [part for part in self.regions.parts if isinstance(part, Call | Around)]
+    def _runnable_parts(self) -> Seq[Call | HostControlFlow]:
+        return [part for part in self.regions.parts if isinstance(part, Call | HostControlFlow)]
 
     def why_no_kernel(self, tile: Tile) -> str | None:
         """Return the reason why a tile is not a Pallas kernel; None if it is one.
@@ -244,6 +248,7 @@ class Lowered:
         return checked and self.shards is None
 
     def _function(self, call: Call) -> Callable[..., Any]:
+        """Return the jitted function of a call. It donates the buffers that the call changes."""
         lowering = self._lowering
 
         def run_call(state: State) -> State:
@@ -386,9 +391,9 @@ class Lowered:
     # --- text and JSON ---------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        return "\n".join(line for line, _ in self.found_by())
+        return "\n".join(line for line, _ in self.searchable_lines())
 
-    def found_by(self) -> Iterable[tuple[str, Seq[str]]]:
+    def searchable_lines(self) -> Iterable[tuple[str, Seq[str]]]:
         """Yield each line of the text, with its search terms."""
         yield from self._lines(self.regions.parts, 0)
         held = f"{self.nbytes:,} bytes"
@@ -412,11 +417,11 @@ class Lowered:
             if isinstance(part, Call):
                 for line, about in self._call_lines(part):
                     yield f"{pad}{line}", about
-            elif isinstance(part, OnHost):
+            elif isinstance(part, HostOperation):
                 why = self.host_operations[self.ast.names[part.node.op_id]]
-                for line, about in self.ast.found_in(part.node):
+                for line, about in self.ast.searchable_lines_in(part.node):
                     yield f"{pad}on the host ({why}): {line}", about
-            elif isinstance(part, Move):
+            elif isinstance(part, HostTransfer):
                 yield f"{pad}{self.ast.line(part.node)}", ()
             else:
                 yield f"{pad}{self._head_line(part)}", ()
@@ -427,7 +432,7 @@ class Lowered:
                     yield f"{pad}else:", ()
                     yield from self._lines(part.other, depth + 1)
 
-    def _head_line(self, part: Around) -> str:
+    def _head_line(self, part: HostControlFlow) -> str:
         """Return the line of a loop or condition on the host."""
         if isinstance(part.node, Guard):
             return f"if {self.ast.display_node(part.node)}:"
@@ -444,7 +449,7 @@ class Lowered:
         yield f"call {call.number}{times}:", ()
         if call.given is not None:
             yield f"  store the results of {names[call.given.op_id]}", ()
-        for line, about in self.ast.found_in(node):
+        for line, about in self.ast.searchable_lines_in(node):
             yield f"  {line}", about
         if call.next_host_operation is not None:
             yield f"  return the operands of {names[call.next_host_operation.op_id]}", ()
@@ -459,10 +464,10 @@ class Lowered:
             if isinstance(part, Call):
                 lines = [line for line, _ in self._call_lines(part)]
                 found.append({"runs": "xla", "call": part.number, "lines": lines})
-            elif isinstance(part, OnHost):
+            elif isinstance(part, HostOperation):
                 name = self.ast.names[part.node.op_id]
                 found.append({"runs": "host", "name": name, "why": self.host_operations[name]})
-            elif isinstance(part, Move):
+            elif isinstance(part, HostTransfer):
                 found.append({"runs": "host", "line": self.ast.line(part.node)})
             else:
                 inner = {"parts": self._json(part.parts), "else": self._json(part.other)}

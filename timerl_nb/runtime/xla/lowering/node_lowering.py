@@ -59,8 +59,8 @@ from timerl_nb.runtime.jax_backend.reduction_rules import COMBINE
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray
 from timerl_nb.runtime.xla.lowering.buffer_access import (
     EVERY,
+    AxisRange,
     InPlace,
-    Within,
     clear,
     cut,
     look_up,
@@ -145,9 +145,9 @@ class Lowering:
     def _sharding(self) -> Shards | None:
         """Distribution over devices; None inside a tile, which runs separately on each device."""
         now = self.blocks.now
-        return None if now is not None and now.runs_on_each_device else self.shards
+        return None if now is not None and now.runs_per_device else self.shards
 
-    def _block_view(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
+    def _block_view(self, buffer: Buffer) -> tuple[Buffer, AxisRange | None]:
         """Return the tile's part of a buffer, and its range if the buffer is complete."""
         return (buffer, None) if self.blocks.now is None else self.blocks.now.buffer_in_tile(buffer)
 
@@ -173,6 +173,7 @@ class Lowering:
         return carry, changed
 
     def _loop(self, node: Loop, state: State, env: Env, seed: Any) -> None:
+        """Trace a loop as `fori_loop`, or as `while_loop` if a guard may end it, and update `state`."""
         first, last = values(node.first, env, jnp), values(node.last, env, jnp)
         names = self.flow.loop_carried(node)
         counter: list[Any] = [None]

@@ -86,6 +86,13 @@ class TileKernel:
                 raise error from None
 
     def _call_kernel(self, arrays: Mapping[str, JaxArray], shared: Any, *, guess: bool) -> State:
+        """Call the Pallas kernel, one program per tile, and return the written buffers.
+
+        Args:
+            arrays: the buffers by name.
+            shared: a tree of other arrays, which all tiles read.
+            guess: as for `InCells`.
+        """
         from jax.experimental import pallas as pl  # noqa: PLC0415 (takes half a second, and few programs need it)
 
         leaves, tree = jax.tree.flatten(shared)

@@ -16,7 +16,7 @@ from timerl_nb.compiler.loops.tileable_loops import Tile
 from timerl_nb.compiler.memory.placement.buffer import Buffer
 from timerl_nb.compiler.memory.placement.buffer_layout import Layout
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import AxisBlock, JaxArray
-from timerl_nb.runtime.xla.lowering.buffer_access import Within
+from timerl_nb.runtime.xla.lowering.buffer_access import AxisRange
 from timerl_nb.runtime.xla.lowering.device_sharding import Shards
 from timerl_nb.runtime.xla.lowering.loop_carried_buffers import Flow
 from timerl_nb.runtime.xla.lowering.pallas_triton_tile_kernel import (
@@ -50,18 +50,18 @@ class Inside:
         return AxisBlock(self.tile.dim, self.first + self.start, self.size)
 
     @property
-    def runs_on_each_device(self) -> bool:
+    def runs_per_device(self) -> bool:
         """Whether each device runs its tiles separately."""
         return self.tile.devices > 1
 
-    def buffer_in_tile(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
+    def buffer_in_tile(self, buffer: Buffer) -> tuple[Buffer, AxisRange | None]:
         """Return the tile's part of a buffer, and its range if the buffer is complete."""
         axis = self.tile.axes.get(buffer.name)
         if axis is None:
             return buffer, None
         within = None
         if buffer.name in self.tile.in_place:
-            within = Within(axis, self.start, self.size)
+            within = AxisRange(axis, self.start, self.size)
         return _resize_axis(buffer, axis, self.size), within
 
     def output_buffer(self, buffer: Buffer) -> Buffer:
@@ -135,7 +135,7 @@ class Blocks:
 
         def block(start: Any, size: int, carry: State) -> State:
             whole = {**state, **carry}
-            parts = {name: Within(tile.axes[name], start, size) for name in apart}
+            parts = {name: AxisRange(tile.axes[name], start, size) for name in apart}
             inner = {
                 n: parts[n].read_part(x, places[n]) if n in apart else x for n, x in whole.items()
             }
