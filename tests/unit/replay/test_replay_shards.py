@@ -16,12 +16,8 @@ from timerl_nb.replay.distributed.replay_shard import (
     RowsLost,
     ShardLost,
 )
-from timerl_nb.replay.distributed.sharded_replay import (
-    NothingToDraw,
-    ShardedReplay,
-    divide_shares,
-    shard_capacities,
-)
+from timerl_nb.replay.distributed.shard_division import divide_shares, shard_capacities
+from timerl_nb.replay.distributed.sharded_replay import NothingToDraw, ShardedReplay
 from timerl_nb.replay.storage.replay_buffer import construction_of
 
 FIELDS = {"number": ((), "i64"), "obs": ((2,), "f32")}
@@ -188,7 +184,6 @@ def test_tickets_of_overwritten_and_of_lost_rows_are_dropped() -> None:
         assert buffer.update(newer.ticket, np.ones(30)) == lost
     assert len(buffer) == 8 and [(one.what, one.rows) for one in buffer.losses] == [("shard 1", 4)]
     # the ticket of a row of the dead shard does not name a row of its successor
-    buffer._next = 1
     buffer.insert_entries(rows(20, 4))
     assert buffer.update(newer.ticket, np.full(30, 9.0)) == lost
     assert opened[1].shard.tree.priorities.tolist() == [1.0] * 4
@@ -246,7 +241,6 @@ def test_an_insertion_whose_rows_disappear_is_counted() -> None:
         assert set(buffer.sample(50)["number"]) <= set(range(8))
     assert buffer.shard_sizes == (8, 0)
     opened[1].loses = False
-    buffer._next = 1
     buffer.insert_entries(rows(16, 8))
     sample = buffer.sample(50)
     assert buffer.update(sample.ticket, np.ones(50)) == 0
@@ -298,6 +292,61 @@ def test_a_block_larger_than_a_shard_is_divided() -> None:
     assert buffer.insert_entries(rows(100, 25)) == 25
     assert set(buffer.sample(200)["number"]) == set(range(115, 125))
     assert buffer.inserted == 34
+
+
+def test_the_answer_to_an_older_call_does_not_replace_a_newer_total() -> None:
+    """A turn inserts, then updates, then draws: the insertion is read last, but the update is newer."""
+    buffer, opened = sharded(like(32), 2)
+    buffer.insert_entries(rows(0, 16))
+    sample = buffer.sample(8)
+    buffer.insert_entries(rows(16, 8))
+    buffer.update(sample.ticket, np.full(8, 50.0))
+    buffer._settle()
+    totals = [one.shard.tree.total for one in opened.values()]
+    assert buffer._totals.tolist() == totals and sum(totals) > 50
+    known = buffer.sample(64)
+    error = np.where(np.isin(known["number"], sample["number"]), 50.0, 1.0)
+    np.testing.assert_allclose(known.probability, error / sum(totals))
+
+
+def test_rows_lost_before_and_during_an_update_are_counted_once() -> None:
+    buffer, opened = sharded(like(8), 2)
+    buffer.insert_entries(rows(0, 8))
+    older = buffer.sample(10)
+    opened[1].dies_at = "now"
+    with pytest.warns(TimeRLWarning, match="4 rows were lost with shard 1"):
+        buffer.sample(4)
+    buffer.insert_entries(rows(8, 4))
+    newer = buffer.sample(10)
+    serial = np.concatenate([older.ticket.serial, newer.ticket.serial])
+    opened[1].dies_at = "set_errors"
+    gone = sum(int((one["number"] >= 4).sum()) for one in (older, newer))
+    with pytest.warns(TimeRLWarning, match="4 rows were lost with shard 1"):
+        assert buffer.update(buffer.ticket(serial), np.ones(20)) == gone == buffer.dropped
+
+
+@pytest.mark.parametrize(("capacity", "count"), [(10, 3), (29, 5), (37, 4), (18, 10)])
+def test_rows_are_overwritten_only_in_a_full_buffer(capacity: int, count: int) -> None:
+    random, first = np.random.default_rng(count), 0
+    buffer, opened = sharded(like(capacity), count)
+    while first < 4 * capacity:
+        many = int(random.integers(1, 9))
+        buffer.insert_entries(rows(first, many))
+        first += many
+        assert len(buffer) == min(first, capacity)
+        found = np.concatenate([one.shard.state()["row number"] for one in opened.values()])
+        # the age of a row is exact up to some blocks
+        assert len(found) == len(buffer) and found.min() >= first - capacity - 8 * count
+    # a successor of a dead shard fills before the other shards lose a row
+    opened[0].dies_at = "now"
+    with pytest.warns(TimeRLWarning, match="lost with shard 0"):
+        buffer.update(buffer.ticket(np.zeros(1, np.int64)), [1.0])
+    assert len(buffer) == capacity - shard_capacities(capacity, count)[0]
+    while len(buffer) < capacity:
+        before = len(buffer)
+        buffer.insert_entries(rows(first, 1))
+        first += 1
+        assert len(buffer) == before + 1
 
 
 def test_a_saved_buffer_continues_with_the_same_bits() -> None:

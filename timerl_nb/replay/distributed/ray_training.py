@@ -13,11 +13,8 @@ from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.replay.distributed.actor_environments import SteppingRequest
 from timerl_nb.replay.distributed.ray_actor_pool import RayActors, RayPool, RemoteGroup
 from timerl_nb.replay.distributed.ray_shards import ray_shards
-from timerl_nb.replay.distributed.sharded_replay import (
-    NothingToDraw,
-    ShardedReplay,
-    shard_capacities,
-)
+from timerl_nb.replay.distributed.shard_division import shard_capacities
+from timerl_nb.replay.distributed.sharded_replay import NothingToDraw, ShardedReplay
 from timerl_nb.replay.storage.replay_buffer import Replay, construction_of
 from timerl_nb.replay.storage.sample import Ticket
 from timerl_nb.replay.training.algorithm import Algorithm

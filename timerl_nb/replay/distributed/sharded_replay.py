@@ -17,7 +17,6 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array, convert_array, indices
 from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError, warn
-from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.replay.distributed.lost_rows import ProcessLoss
 from timerl_nb.replay.distributed.replay_shard import (
@@ -28,8 +27,8 @@ from timerl_nb.replay.distributed.replay_shard import (
     ShardLost,
     ShardReport,
 )
+from timerl_nb.replay.distributed.shard_division import divide_shares, shard_capacities
 from timerl_nb.replay.prioritization.priorities import importance_weights
-from timerl_nb.replay.prioritization.sum_tree import SumTree
 from timerl_nb.replay.storage.rate_limits import Beta, beta_at
 from timerl_nb.replay.storage.replay_buffer import Replay, construction_of
 from timerl_nb.replay.storage.sample import Epoch, Sample, Ticket
@@ -47,22 +46,46 @@ class _Known:
         handle: access to the shard.
         capacity: the maximal number of rows.
         start: the number of rows inserted into earlier shards of this place, which have died.
+        lost: the number of rows in these earlier shards at their deaths.
         inserted: the number of rows sent to this shard.
-        report: the content after the last completed call.
+        report: the content after the newest call that has an answer.
+        calls: the number of calls that change the content.
+        answered: the number of the call of `report`.
     """
 
     handle: ShardHandle
     capacity: int
-    start: int
-    inserted: int
-    report: ShardReport
+    start: int = 0
+    lost: int = 0
+    inserted: int = 0
+    report: ShardReport = ShardReport(0, 0.0, np.inf)
+    calls: int = 0
+    answered: int = 0
 
     @property
     def size(self) -> int:
         return min(self.inserted, self.capacity)
 
+    @property
+    def is_full(self) -> bool:
+        return self.inserted >= self.capacity
 
-_EMPTY = ShardReport(0, 0.0, np.inf)  # before the first answer
+    @property
+    def laps(self) -> float:
+        """How often the shard was filled; a successor repeats the laps that the dead shard had in its rows."""
+        return (self.start + self.inserted - self.lost) / self.capacity
+
+    def call(self) -> int:
+        """Return the number of the next call."""
+        self.calls += 1
+        return self.calls
+
+    def receive(self, call: int, report: ShardReport) -> None:
+        """Store the report of a call, unless a later call has answered before."""
+        if call > self.answered:
+            self.report, self.answered = report, call
+
+
 _LIVES = 3  # deaths of a shard before its first answer, after which the run fails
 
 
@@ -108,13 +131,12 @@ class ShardedReplay:
         self._random = np.random.default_rng(options["seed"] % 2**64)
         self._name = secrets.token_hex(8)
         self._opened, self._most_pending = opened, most_pending
-        self._pending: list[tuple[int, _Known, int, Pending[ShardReport]]] = []
+        self._pending: list[tuple[int, _Known, int, int, Pending[ShardReport]]] = []
         self.losses = [] if losses is None else losses
         self.inserted = self.sampled = self.dropped = 0
         self._draws, self._greatest = 0, 1.0
-        self._next = 0  # shard of the next rows
         self._unborn: dict[int, int] = {}  # successive deaths before the first answer, by shard
-        self._shards = [_Known(opened(k, size), size, 0, 0, _EMPTY) for k, size in enumerate(sizes)]
+        self._shards = [_Known(opened(k, size), size) for k, size in enumerate(sizes)]
 
     def __len__(self) -> int:
         return sum(one.size for one in self._shards)
@@ -145,7 +167,9 @@ class ShardedReplay:
     # --- writing ---------------------------------------------------------------------------------
 
     def insert_block(self, entries: Any, count: int) -> int:
-        """Insert entries. The shards take blocks in turn, so the overwritten rows are the oldest up to some blocks.
+        """Insert entries. The overwritten rows are the oldest up to some blocks, and only rows of a full buffer.
+
+        The shards take blocks in turn: entries go to the shard with the fewest laps. Shards with room come first.
 
         Args:
             entries: an array [count, …] by field, or a reference to them that the shards can resolve.
@@ -157,12 +181,12 @@ class ShardedReplay:
         priority = self._initial_priority
         first = max(count - self.capacity, 0)  # later rows of this call would overwrite these
         while first < count:
-            k, one = self._next, self._shards[self._next]
-            last = min(count, first + one.capacity)
+            k, one = min(enumerate(self._shards), key=lambda x: (x[1].is_full, x[1].laps))
+            room = one.capacity if one.is_full else one.capacity - one.size
+            last = min(count, first + room)
             wait = one.handle.add(entries, first, last, priority)
-            self._pending.append((k, one, last - first, wait))
+            self._pending.append((k, one, one.call(), last - first, wait))
             one.inserted += last - first
-            self._next = (k + 1) % len(self._shards)
             first = last
         self.inserted += count
         while len(self._pending) > self._most_pending:
@@ -183,9 +207,9 @@ class ShardedReplay:
         """Wait for the oldest `count` insertions; by default for all of them."""
         due = self._pending[:count]
         del self._pending[: len(due)]
-        for k, one, rows, wait in due:
+        for k, one, call, rows, wait in due:
             try:
-                one.report = wait()
+                one.receive(call, wait())
             except ShardLost as error:
                 self._replace(k, one, error)
             except RowsLost as error:
@@ -196,7 +220,7 @@ class ShardedReplay:
         """Replace a dead shard by an empty one; no effect if this has happened before."""
         if self._shards[k] is not lost:
             return
-        self._unborn[k] = self._unborn.get(k, 0) + 1 if lost.report is _EMPTY else 0
+        self._unborn[k] = self._unborn.get(k, 0) + 1 if not lost.answered else 0
         if self._unborn[k] >= _LIVES:
             raise ExecutionError(
                 f"shard {k} has died {_LIVES} times before its first answer: {error}.",
@@ -205,8 +229,8 @@ class ShardedReplay:
         self._pending = [one for one in self._pending if one[1] is not lost]
         self._lose(ProcessLoss(f"shard {k}", lost.size, str(error)))
         lost.handle.close()
-        start = lost.start + lost.inserted
-        self._shards[k] = _Known(self._opened(k, lost.capacity), lost.capacity, start, 0, _EMPTY)
+        start, gone = lost.start + lost.inserted, lost.lost + lost.size
+        self._shards[k] = _Known(self._opened(k, lost.capacity), lost.capacity, start, gone)
 
     def _lose(self, loss: ProcessLoss) -> None:
         self.losses.append(loss)
@@ -282,14 +306,15 @@ class ShardedReplay:
             asked: for each shard its number, the targets, and the sum of priorities to which they refer.
         """
         calls = [
-            (k, self._shards[k], self._shards[k].handle.draw(targets, total))
+            (k, one, one.call(), one.handle.draw(targets, total))
             for k, targets, total in asked
+            for one in (self._shards[k],)
         ]
         found: list[ShardDraw | None] = []
-        for k, one, wait in calls:
+        for k, one, call, wait in calls:
             try:
                 drawn = wait()
-                one.report = drawn.report
+                one.receive(call, drawn.report)
                 found.append(drawn)
             except ShardLost as error:
                 self._replace(k, one, error)
@@ -345,16 +370,19 @@ class ShardedReplay:
         for k in np.unique(shard):
             one, mine = self._shards[k], shard == k
             local, said = serial[mine] - one.start, given[mine]
-            gone += int((local < 0).sum())  # of a shard that has died
-            calls.append((k, one, one.handle.set_errors(local[local >= 0], said[local >= 0])))
-        for k, one, wait in calls:
+            there = local >= 0  # the other rows belonged to a shard that has died
+            gone += len(there) - int(there.sum())
+            wait = one.handle.set_errors(local[there], said[there])
+            calls.append((int(k), one, one.call(), int(there.sum()), wait))
+        for k, one, call, count, wait in calls:
             try:
-                one.report = wait()
-                gone += one.report.dropped
-                self._greatest = max(self._greatest, one.report.greatest)
+                report = wait()
+                one.receive(call, report)
+                gone += report.dropped
+                self._greatest = max(self._greatest, report.greatest)
             except ShardLost as error:
-                self._replace(int(k), one, error)
-                gone += int((shard == k).sum())
+                self._replace(k, one, error)
+                gone += count
         self.dropped += gone
         return gone
 
@@ -369,11 +397,11 @@ class ShardedReplay:
         about = {
             "name": self._name,
             "starts": [one.start for one in self._shards],
+            "lost": [one.lost for one in self._shards],
             "inserted": self.inserted,
             "sampled": self.sampled,
             "dropped": self.dropped,
             "draws": self._draws,
-            "next": self._next,
             "greatest": self._greatest.hex(),
             "random": self._random.bit_generator.state,
         }
@@ -404,16 +432,16 @@ class ShardedReplay:
             starts = [int(n) for n in about["starts"]]
             if len(starts) != len(self._shards):
                 raise ValueError(f"it has {len(starts)} shards, not {len(self._shards)}")
-            for k, (one, start) in enumerate(zip(self._shards, starts, strict=True)):
+            lost = [int(n) for n in about.get("lost", starts)]  # earlier versions do not save it
+            for k, (one, start, gone) in enumerate(zip(self._shards, starts, lost, strict=True)):
                 prefix = f"shard {k} "
                 mine = {n.removeprefix(prefix): x for n, x in state.items() if n.startswith(prefix)}
-                one.report = one.handle.load_state(mine)()
-                one.inserted, one.start = one.report.inserted, start
+                one.receive(one.call(), one.handle.load_state(mine)())
+                one.inserted, one.start, one.lost = one.report.inserted, start, gone
             self._random.bit_generator.state = about["random"]
             self._greatest, self._name = float.fromhex(about["greatest"]), str(about["name"])
             self.inserted, self.sampled = int(about["inserted"]), int(about["sampled"])
             self.dropped, self._draws = int(about["dropped"]), int(about["draws"])
-            self._next = int(about["next"]) % len(self._shards)
         except (KeyError, TypeError, ValueError, ShardLost) as error:
             raise ExecutionError(
                 f"the shards cannot be restored: {error}.", hint="start a new run."
@@ -423,38 +451,3 @@ class ShardedReplay:
         return (
             f"ShardedReplay({len(self):,} of {self.capacity:,} rows in {len(self._shards)} shards)"
         )
-
-
-def shard_capacities(capacity: int, count: int) -> list[int]:
-    """Divide a capacity among shards as evenly as possible.
-
-    Raises:
-        OptionError, ShapeError: there are no shards, or more shards than rows.
-    """
-    count = integer("the number of shards", count, least=1)
-    if count > capacity:
-        raise OptionError(
-            f"a capacity of {format_count(capacity, 'row')} cannot be divided among {count:,} shards.",
-            hint="choose at most as many shards as rows.",
-        )
-    each, more = divmod(capacity, count)
-    return [each + (k < more) for k in range(count)]
-
-
-def divide_shares(totals: Array, shares: Array) -> tuple[Array, Array]:
-    """Select a shard for each share of the sum of priorities, and the remaining sum within this shard.
-
-    Args:
-        totals: the sum of priorities of each shard, f64[shards], not all zero.
-        shares: fractions of the whole sum, f64[count] from 0 to 1.
-
-    Returns:
-        The shards, i64[count]; none with a sum of zero. And the targets for their trees, f64[count] from 0 to
-        the shard's sum.
-    """
-    top = SumTree(len(totals), engine="numpy")
-    top.update(np.arange(len(totals)), totals)
-    chosen = top.entries_at(shares)
-    before = np.concatenate([[0.0], np.cumsum(totals)[:-1]])
-    targets = shares * top.total - before[chosen]
-    return chosen, np.clip(targets, 0.0, totals[chosen])
