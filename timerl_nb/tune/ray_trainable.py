@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.driver.program import Program
 from timerl_nb.logs.optional_packages import part
 from timerl_nb.runtime.state.run_folder import RunFolder
-from timerl_nb.tune.row_stream import RowStream
+from timerl_nb.tune.row_stream import RowStream, warn_of_nan
 from timerl_nb.tune.trial_arguments import (
     Seed,
     check_every,
@@ -33,6 +34,7 @@ def trainable(
     *,
     seed: Seed = 0,
     every: int = 1,
+    stop_at_nan: bool = True,
 ) -> type[Any]:
     """Return a trainable for `ray.tune.Tuner`. Each trial runs a program, and reports its outputs.
 
@@ -47,6 +49,7 @@ def trainable(
         seed: the seed of every run, or a function of the configuration.
         every: the minimal number of iterations between two reports. Tune's `training_iteration` is the number of
             reports.
+        stop_at_nan: end a trial after a report of NaN. `ResultGrid.get_best_result` ignores such trials.
 
     Returns:
         A subclass of `ray.tune.Trainable`.
@@ -74,7 +77,11 @@ def trainable(
             found = self._trial.next_row()
             if found is None:  # Tune repeats the last result, marked as the end
                 return {duplicate: True}
-            return {name: x for name, x in found.items() if name not in named_by_tune}
+            row = {name: x for name, x in found.items() if name not in named_by_tune}
+            if stop_at_nan and math.isnan(found[metric]):
+                warn_of_nan("the trial", metric, self._trial.last)
+                return {**row, "done": True}
+            return row
 
         def save_checkpoint(self, checkpoint_dir: str) -> None:
             self._trial.save(Path(checkpoint_dir))
@@ -106,7 +113,7 @@ class TrialRun:
         self._metric, self._seed, self._report_every = metric, seed, every
         self._program: Program | None = None
         self._rows: RowStream | None = None
-        self._last = -1  # the point of the last reported row
+        self.last = -1  # the point of the last reported row
         self._scratch = TemporaryDirectory(prefix="timerl-tune-")
         self._folder = Path(self._scratch.name) / _RUN
         self._why_unsaved: OptionError | None = None
@@ -122,10 +129,10 @@ class TrialRun:
             self._rows = self._start()
         found = next(self._rows, None)
         if found is not None:
-            self._last = found.point
+            self.last = found.point
             return {**found.row, self._metric: found.value}
         self._rows.result()
-        if self._last < 0:
+        if self.last < 0:
             raise ExecutionError(
                 f"the run ended without a value of {self._metric!r}.",
                 hint="run more iterations, or compute the output in more of them.",
@@ -135,7 +142,7 @@ class TrialRun:
     def _start(self) -> RowStream:
         if self._program is None:
             self._program = program_of(self._function, self._config)
-        program, following = self._program, (self._metric, self._report_every, self._last)
+        program, following = self._program, (self._metric, self._report_every, self.last)
         if not RunFolder(self._folder).is_empty:
             return RowStream(program, *following, resume=self._folder, every=_NEVER)
         seed = seed_of_trial(self._seed, self._config)
@@ -157,7 +164,7 @@ class TrialRun:
         self._stop()
         if self._folder.exists():
             shutil.copytree(self._folder, folder / _RUN)
-        (folder / _LAST).write_text(json.dumps({"last": self._last}))
+        (folder / _LAST).write_text(json.dumps({"last": self.last}))
 
     def load(self, folder: Path) -> None:
         """Continue from a saved run at the next step."""
@@ -165,7 +172,7 @@ class TrialRun:
         shutil.rmtree(self._folder, ignore_errors=True)
         if (folder / _RUN).exists():
             shutil.copytree(folder / _RUN, self._folder)
-        self._last = json.loads((folder / _LAST).read_text())["last"]
+        self.last = json.loads((folder / _LAST).read_text())["last"]
 
     def close(self) -> None:
         """Stop the run, and delete its folder."""

@@ -30,6 +30,14 @@ class ReportedRow:
     row: Row
 
 
+def warn_of_nan(trial: str, metric: str, point: int) -> None:
+    """Warn that a trial ends because its metric is NaN."""
+    warn(
+        f"{trial} ends at iteration {point}: {metric!r} is NaN.",
+        hint="narrow the search space; or pass stop_at_nan=False, if a number can follow a NaN.",
+    )
+
+
 class RowStream:
     """Iterator over the rows of a new run that have a metric. As a context manager, it stops the run on exit.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ PAUSE: Final = 0.001  # seconds between two waits, for this other thread
 _PATIENCE: Final = (
     120.0  # seconds without any block before a warning: a process needs many seconds to start
 )
+_GRACE: Final = 1.0  # seconds until all blocks of a dead process have an answer
 # the learner's process has the accelerators
 ENVIRONMENT: Final = {"env_vars": {"JAX_PLATFORMS": "cpu"}}
 
@@ -232,19 +234,13 @@ class RayActors:
         if one not in self._requests:  # of a process that has died
             return
         self._requests.remove(one)
+        known = self._ray.exceptions
         try:
-            with self._session.connected():
-                made, entries = self._ray.get(one.result), one.entries
-                if not self._pool.by_reference and not isinstance(made, Failure):
-                    entries = self._ray.get(entries)
-            if isinstance(made, Failure):
-                self._forget(one.group)
-                self._ready.append(Death(one.group, _error(made)))
-                return
-        except self._ray.exceptions.RayActorError as error:
+            made = self._get(one)
+        except known.RayActorError as error:
             self._has_died(one, error)
             return
-        except self._ray.exceptions.ObjectLostError as error:  # its node was removed
+        except known.ObjectLostError as error:  # its node was removed
             self._forget(one.group)
             loss = ProcessLoss(
                 f"a block of group {one.group}", self._pool.rows, reason_of_death(error)
@@ -254,11 +250,47 @@ class RayActors:
             return
         except (Exception, SystemExit) as error:  # the latter: Ray is shut down
             self._session.raise_explained(error)
-        self._has_answered = True
-        one.process.incomplete[one.group] = made.incomplete
-        self._ready.append(replace(made, entries=entries))
+        if isinstance(made, Failure):
+            self._forget(one.group)
+            self._ready.append(Death(one.group, _error(made)))
+            return
+        self._store(one, made)
         if self._again:
             self.ask(one.group)
+
+    def _get(self, one: _Request) -> ActedSteps | Failure:
+        """Return the result of a finished block, with its entries or a reference to them."""
+        with self._session.connected():
+            made, entries = self._ray.get(one.result), one.entries
+            if isinstance(made, Failure):
+                return made
+            if not self._pool.by_reference:
+                entries = self._ray.get(entries)
+        return replace(made, entries=entries)
+
+    def _store(self, one: _Request, made: ActedSteps) -> None:
+        self._has_answered = True
+        one.process.incomplete[one.group] = made.incomplete
+        self._ready.append(made)
+
+    def _store_completed(self, process: _Process) -> None:
+        """Put the blocks into the queue that a process has completed before its death."""
+        known = self._ray.exceptions
+        requests = [one for one in self._requests if one.process is process]
+        if not requests:
+            return
+        try:
+            with self._session.connected():
+                asked = [one.result for one in requests]
+                done, _ = self._ray.wait(asked, num_returns=len(asked), timeout=_GRACE)
+            for one in requests:
+                if one.result in done:
+                    with suppress(known.RayActorError, known.ObjectLostError):
+                        made = self._get(one)
+                        if isinstance(made, ActedSteps):
+                            self._store(one, made)
+        except (Exception, SystemExit) as error:  # the latter: Ray is shut down
+            self._session.raise_explained(error)
 
     def _forget(self, group: int) -> None:
         """Ignore the other blocks of a group that has failed."""
@@ -270,6 +302,7 @@ class RayActors:
         if self._processes[process.number] is not process:
             return
         reason = reason_of_death(error)
+        self._store_completed(process)
         lost = self._pool.rows + sum(process.incomplete.values())
         self._pool.losses.append(ProcessLoss(f"actor {process.number}", lost, reason))
         mine = {one.group, *(x.group for x in self._requests if x.process is process)}
@@ -297,4 +330,6 @@ class RayActors:
 
 
 def _error(made: Failure) -> TimeRLError:
-    return missing_on_worker(made.missing, made.what) if made.missing else ExecutionError(made.what)
+    if made.missing:
+        return missing_on_worker(made.missing, made.what)
+    return ExecutionError(made.what, hint=made.hint)

@@ -9,6 +9,7 @@ from typing import Any
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.ray_session import RaySession, import_ray
+from timerl_nb.collecting.collection_task import Registration
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.replay.distributed.actor_environments import SteppingRequest
 from timerl_nb.replay.distributed.ray_actor_pool import RayActors, RayPool, RemoteGroup
@@ -90,7 +91,17 @@ def cluster_request(
     if shards is not None:
         shard_capacities(buffer.capacity, shards)
     fields, options = construction_of(buffer)
-    asked = SteppingRequest(algorithm, fields, options, envs, steps, how, seed, jax_settings())
+    asked = SteppingRequest(
+        algorithm,
+        fields,
+        options,
+        envs,
+        steps,
+        how,
+        seed,
+        jax_settings(),
+        Registration.to_send(algorithm.env),
+    )
     try:
         stepping = ray.cloudpickle.dumps(asked)
     except Exception as error:
@@ -181,7 +192,7 @@ def begin_ray_course(
     held: Any = buffer
     try:
         if request.shards is not None:
-            opened = ray_shards(session, buffer)
+            opened = ray_shards(session, buffer, pool.is_stopping)
             held = ShardedReplay(buffer, request.shards, opened, losses=pool.losses)
         return make(lambda *given: RayCourse(session, pool, *given), held)
     except BaseException:

@@ -39,6 +39,14 @@ class Curves(Watching):
             for name, value in values.items():
                 self._grown.setdefault(name, Growing()).extend([turn], [value])
 
+    def add_to_last(self, name: str, value: float) -> None:
+        """Add a number to the last value of a curve, or begin the curve if no turn has ended."""
+        with self._lock:
+            grown = self._grown.setdefault(name, Growing())
+            if grown.last_point < 0:
+                grown.extend([0], [0.0])
+            grown.add_to_last(value)
+
     def values(self) -> dict[str, tuple[Array, Array]]:
         """Return the turns and the values of each curve."""
         with self._lock:
