@@ -98,7 +98,8 @@ def trainable(
 class TrialRun:
     """Run of one trial, in steps from one report to the next.
 
-    A run is saved by stopping it. The next step resumes it.
+    A run is saved by stopping it. The next step resumes it. A program that cannot be saved continues, and its checkpoint
+    has the last reported iteration only: another process runs it again from the beginning, with the same values.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class TrialRun:
         self.last = -1  # the point of the last reported row
         self._scratch = TemporaryDirectory(prefix="timerl-tune-")
         self._folder = Path(self._scratch.name) / _RUN
-        self._why_unsaved: OptionError | None = None
+        self._is_saved = True  # whether the program can be saved
 
     def next_row(self) -> Mapping[str, Any] | None:
         """Return the next reported row, with the mean over the seeds; None after the last one.
@@ -148,31 +149,39 @@ class TrialRun:
         seed = seed_of_trial(self._seed, self._config)
         try:
             return RowStream(program, *following, seed=seed, checkpoint=self._folder, every=_NEVER)
-        except OptionError as error:  # some programs cannot be saved, but they can run
+        except OptionError:  # some programs cannot be saved, but they can run
             rows = RowStream(program, *following, seed=seed)
-            self._why_unsaved = error
+            self._is_saved = False
             return rows
 
     def save(self, folder: Path) -> None:
-        """Save the run after its last reported row.
-
-        Raises:
-            OptionError: the program cannot be saved.
-        """
-        if self._why_unsaved is not None:
-            raise self._why_unsaved
-        self._stop()
-        if self._folder.exists():
-            shutil.copytree(self._folder, folder / _RUN)
-        (folder / _LAST).write_text(json.dumps({"last": self.last}))
+        """Save the run after its last reported row."""
+        if self._is_saved:
+            self._stop()
+            if self._folder.exists():
+                shutil.copytree(self._folder, folder / _RUN)
+        about = {"last": self.last, "config": repr(self._config)}
+        (folder / _LAST).write_text(json.dumps(about))
 
     def load(self, folder: Path) -> None:
-        """Continue from a saved run at the next step."""
+        """Continue from a saved run at the next step.
+
+        Raises:
+            ExecutionError: the checkpoint has no state, and is of a trial with another configuration.
+        """
+        about = json.loads((folder / _LAST).read_text())
+        own = repr(self._config)
+        if about["last"] >= 0 and not (folder / _RUN).exists() and about.get("config", own) != own:
+            raise ExecutionError(
+                "the checkpoint is of a trial with another configuration, and has no state.",
+                evidence=[f"config: {about['config']} in the checkpoint, {own} here"],
+                hint="choose a scheduler that does not copy checkpoints between trials.",
+            )
         self._stop()
         shutil.rmtree(self._folder, ignore_errors=True)
         if (folder / _RUN).exists():
             shutil.copytree(folder / _RUN, self._folder)
-        self.last = json.loads((folder / _LAST).read_text())["last"]
+        self.last = about["last"]
 
     def close(self) -> None:
         """Stop the run, and delete its folder."""

@@ -27,9 +27,11 @@ from timerl_nb.base.errors import (
 from timerl_nb.base.ray_session import RaySession, missing_on_worker, reason_of_death
 from timerl_nb.collecting.collection_task import Registration
 from timerl_nb.env import environment
+from timerl_nb.execution.control.pause_and_stop import Stopped
 from timerl_nb.replay import Dqn, Proportional, Replay, Stepwise
 from timerl_nb.replay.distributed.actor_environments import Failure, Stepper, SteppingRequest
 from timerl_nb.replay.distributed.ray_actor_pool import RayActors, RayPool, RemoteGroup
+from timerl_nb.replay.distributed.ray_shards import RayShard
 from timerl_nb.replay.storage.replay_buffer import construction_of
 from timerl_nb.replay.training.environment_group import ActedSteps, Death, Group
 from timerl_nb.replay.training.environment_openers import opener
@@ -254,7 +256,9 @@ class FakeRay:
     def put(self, x: Any) -> Any:
         return x
 
-    def wait(self, asked: list[str], num_returns: int, timeout: float) -> tuple[list[str], list]:
+    def wait(
+        self, asked: list[str], timeout: float, num_returns: int = 1
+    ) -> tuple[list[str], list]:
         done = [ref for ref in asked if self.results[ref] is not None][:num_returns]
         return done, [ref for ref in asked if ref not in done]
 
@@ -322,6 +326,18 @@ def session(is_initialized: bool = True) -> RaySession:
     return RaySession(fake, ("s", "1"), "a training run")
 
 
+def test_a_shard_that_has_not_started_does_not_delay_a_stop() -> None:
+    fake = FakeRay()
+    fake.results["draw"] = None
+    method = SimpleNamespace(remote=lambda *given: "draw")
+    actor = SimpleNamespace(draw=method, _actor_id=SimpleNamespace(hex=lambda: "1"))
+    shard = RayShard(_Session(fake), actor, 0, lambda: True)  # type: ignore[arg-type]
+    with pytest.raises(Stopped):
+        shard.draw(np.zeros(1), 1.0)()
+    fake.results["draw"] = "rows"
+    assert shard.draw(np.zeros(1), 1.0)() == "rows"
+
+
 def test_errors_of_ray_are_explained() -> None:
     assert "object_store_memory" in str(session().explain(ObjectStoreFullError("3 GiB")))
     caused = RuntimeError("task failed")
@@ -332,6 +348,11 @@ def test_errors_of_ray_are_explained() -> None:
     assert "see the logs of Ray" in str(session().explain(RuntimeError("x")))
     own = OptionError("wrong.")
     assert session().explain(own) is own
+    task = RuntimeError("ray::ReplayShard.load_state() (pid=3) Traceback")
+    task.cause = own  # type: ignore[attr-defined]
+    assert session().explain(task) is own
+    with pytest.raises(OptionError, match=r"^wrong\."):
+        session().raise_explained(task)
     assert "Ray was shut down while a training run used it" in str(
         session(is_initialized=False).explain(RuntimeError("x"))
     )

@@ -12,6 +12,7 @@ from timerl_nb.base.ray_session import RaySession, reason_of_death
 from timerl_nb.execution.control.pause_and_stop import Stopped
 from timerl_nb.replay.distributed.ray_actor_pool import ENVIRONMENT, PAUSE, POLL
 from timerl_nb.replay.distributed.replay_shard import (
+    NO_ROWS,
     Pending,
     ReplayShard,
     RowsLost,
@@ -43,11 +44,10 @@ class RayShard:
     def add(self, entries: Any, first: int, last: int, priority: float) -> Pending[ShardReport]:
         return self._call("add", entries, first, last, priority)
 
-    def draw(self, targets: Array, total: float) -> Pending[ShardDraw]:
-        return self._call("draw", targets, total)
-
-    def set_errors(self, serial: Array, errors: Array) -> Pending[ShardReport]:
-        return self._call("set_errors", serial, errors)
+    def draw(
+        self, targets: Array, total: float, serial: Array = NO_ROWS, errors: Array = NO_ROWS
+    ) -> Pending[ShardDraw]:
+        return self._call("draw", targets, total, serial, errors)
 
     def state(self) -> Pending[dict[str, Array]]:
         return self._call("state")

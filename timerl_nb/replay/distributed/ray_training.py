@@ -193,7 +193,9 @@ def begin_ray_course(
     try:
         if request.shards is not None:
             opened = ray_shards(session, buffer, pool.is_stopping)
-            held = ShardedReplay(buffer, request.shards, opened, losses=pool.losses)
+            held = ShardedReplay(
+                buffer, request.shards, opened, losses=pool.losses, draws_ahead=True
+            )
         return make(lambda *given: RayCourse(session, pool, *given), held)
     except BaseException:
         if held is not buffer:
