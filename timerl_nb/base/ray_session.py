@@ -270,8 +270,12 @@ def _start(ray: Any, user: str) -> None:
     except Exception as error:
         with suppress(Exception):
             ray.shutdown()
+        hint = (
+            "check the environment variable RAY_ADDRESS, and that driver and cluster have equal versions of Ray and "
+            f"Python; or call ray.init(…) before {user}."
+        )
+        if "timed out during startup" in str(error):
+            hint = "the machine is probably busy: end other programs, then try again."
         raise ExecutionError(
-            f"Ray does not start: {type(error).__name__}: {error}",
-            hint="check the environment variable RAY_ADDRESS, and that driver and cluster have equal "
-            f"versions of Ray and Python; or call ray.init(…) before {user}.",
+            f"Ray does not start: {type(error).__name__}: {error}", hint=hint
         ) from error

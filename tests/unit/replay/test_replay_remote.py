@@ -338,6 +338,19 @@ def test_a_shard_that_has_not_started_does_not_delay_a_stop() -> None:
     assert shard.draw(np.zeros(1), 1.0)() == "rows"
 
 
+def test_a_start_that_times_out_names_the_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*given: Any, **options: Any) -> None:
+        raise RuntimeError("The current node timed out during startup.")
+
+    fake = SimpleNamespace(init=slow, shutdown=lambda: None, __version__="2.60.0")
+    fake.is_initialized = lambda: False
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setattr(ray_session, "version", lambda name: "2.60.0")
+    with pytest.raises(ExecutionError, match="Ray does not start") as failed:
+        RaySession.open("a training run")
+    assert "the machine is probably busy" in failed.value.hint
+
+
 def test_errors_of_ray_are_explained() -> None:
     assert "object_store_memory" in str(session().explain(ObjectStoreFullError("3 GiB")))
     caused = RuntimeError("task failed")
