@@ -87,6 +87,8 @@ def main(folder: str) -> None:
             rows = table[["training_iteration", "i", "loss"]].values if reported else []
             error = "" if one.error is None else str(one.error)
             trials.append({"rows": [list(row) for row in rows], "error": error})
+        if name == "nan":
+            assert found.get_best_result().config == {"lr": 0.3}
         print("RESULT " + json.dumps({"search": name, "trials": trials}), flush=True)
 
     ray.init(
@@ -99,6 +101,8 @@ def main(folder: str) -> None:
     try:
         asha = ASHAScheduler(grace_period=3, max_t=TURNS, reduction_factor=2)
         search("asha", program, [0.3, 0.01], scheduler=asha)
+        nans = ASHAScheduler(grace_period=1, max_t=TURNS, reduction_factor=2)
+        search("nan", program, [1e30, 0.3], scheduler=nans)
         search("wrong", program, ["wrong"])
         search(
             "killed",

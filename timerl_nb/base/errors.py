@@ -22,8 +22,9 @@ from types import FrameType
 from typing import Any
 
 _BETWEEN = tuple(m.__file__ for m in (contextlib, copy, dataclasses, functools, threading))
-# these call methods of their arguments
-_LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("numpy", "jax"))
+# these call functions and methods of their arguments
+_CALLERS = ("numpy", "jax", "optuna", "ray")
+_LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in _CALLERS)
 _WIDGETS = f"{os.sep}timerl_widgets{os.sep}"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _COMMANDS = f"{_PACKAGE}cli{os.sep}"  # commands use the library as users do

@@ -172,6 +172,11 @@ class RaySession:
             error: the error; `SystemExit` in a thread that waited for a Ray that was shut down.
             what: the failed action, the beginning of the message.
         """
+        cause = getattr(error, "cause", None)
+        if isinstance(
+            cause, TimeRLError
+        ):  # of a task, whose error has the traceback of its process as a text
+            return cause
         if isinstance(error, TimeRLError):
             return error
         try:
@@ -183,7 +188,7 @@ class RaySession:
             return missing_on_worker(missing[1])
         known = self.ray.exceptions
         said = f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
-        causes = (error, getattr(error, "cause", None))
+        causes = (error, cause)
         if any(isinstance(e, known.ObjectStoreFullError | known.OutOfDiskError) for e in causes):
             return ExecutionError(
                 f"the object store of Ray is full. {said}",
@@ -197,6 +202,8 @@ class RaySession:
         explained = self.explain(error)
         if explained is error:
             raise error
+        if explained is getattr(error, "cause", None):
+            raise explained from None
         raise explained from error
 
     def kill(self, actor: Any) -> None:
@@ -263,8 +270,12 @@ def _start(ray: Any, user: str) -> None:
     except Exception as error:
         with suppress(Exception):
             ray.shutdown()
+        hint = (
+            "check the environment variable RAY_ADDRESS, and that driver and cluster have equal versions of Ray and "
+            f"Python; or call ray.init(…) before {user}."
+        )
+        if "timed out during startup" in str(error):
+            hint = "the machine is probably busy: end other programs, then try again."
         raise ExecutionError(
-            f"Ray does not start: {type(error).__name__}: {error}",
-            hint="check the environment variable RAY_ADDRESS, and that driver and cluster have equal "
-            f"versions of Ray and Python; or call ray.init(…) before {user}.",
+            f"Ray does not start: {type(error).__name__}: {error}", hint=hint
         ) from error

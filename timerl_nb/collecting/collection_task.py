@@ -8,7 +8,7 @@ from typing import Any
 
 from timerl_nb.base.errors import EnvError, OptionError
 from timerl_nb.collecting.policies.collecting_policy import Acting, Shard
-from timerl_nb.env.environment import Simulation, make, registered
+from timerl_nb.env.environment import Simulation, make, register, registered, registered_as
 from timerl_nb.env.envpool import PoolEnvironment
 from timerl_nb.env.gymnasium import GymEnvironment, gymnasium, ours, plain_spaces
 from timerl_nb.rl.exported_policy import LearntPolicy
@@ -89,6 +89,30 @@ class Registration:
         if isinstance(env, str) and (made is None or rest != env):
             made = gymnasium().registry.get(rest, made) if _is_known(rest) else made
         self._factory = made
+
+    @staticmethod
+    def to_send(env: Any) -> tuple[str, Any] | None:
+        """Return the name and the factory, or specification of Gymnasium, that another process may lack.
+
+        None for environments of this package, and for environments without a name.
+        """
+        name = env if isinstance(env, str) else getattr(env, "made_as", None)
+        if not isinstance(name, str):
+            return None
+        made = Registration(name)._factory
+        own = str(getattr(made, "__module__", "")).partition(".")[0] == "timerl_nb"
+        return None if made is None or own else (registered_as(name), made)
+
+    @staticmethod
+    def receive(sent: tuple[str, Any] | None) -> None:
+        """Register the result of `to_send` in this process, unless the name is known here."""
+        if sent is None:
+            return
+        name, made = sent
+        if hasattr(made, "entry_point"):
+            gymnasium().registry.setdefault(made.id, made)
+        elif registered(name) is None:
+            register(name, made)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Registration) and self._factory is other._factory

@@ -579,6 +579,12 @@ def register(name: str, factory: Callable[..., Simulation]) -> None:
         _FACTORIES[name] = factory
 
 
+def registered_as(name: str) -> str:
+    """Return the name of the registration that `make` uses for a name: this name, or `family.*`."""
+    family, dot, _ = name.partition(".")
+    return f"{family}.*" if dot and family in _FAMILIES else name
+
+
 def registered(name: str) -> Callable[..., Simulation] | None:
     """Return the function that `make` calls for a name, or None if the name is not registered."""
     family, dot, _ = name.partition(".")

@@ -30,6 +30,14 @@ class ReportedRow:
     row: Row
 
 
+def warn_of_nan(trial: str, metric: str, point: int) -> None:
+    """Warn that a trial ends because its metric is NaN."""
+    warn(
+        f"{trial} ends at iteration {point}: {metric!r} is NaN.",
+        hint="narrow the search space; or pass stop_at_nan=False, if a number can follow a NaN.",
+    )
+
+
 class RowStream:
     """Iterator over the rows of a new run that have a metric. As a context manager, it stops the run on exit.
 
@@ -40,7 +48,7 @@ class RowStream:
         program: the program.
         metric: the output; only rows with a value of it are delivered.
         interval: the minimal number of iterations between two rows. The last row is always delivered.
-        last: the iteration of the last row that the caller has received, if the run is resumed.
+        last: the iteration of the last row that the caller has received, if the run is resumed or repeated.
         log: further loggers, as for `program.start`.
         options: other arguments of `program.start`.
 
@@ -58,7 +66,10 @@ class RowStream:
         log: Any = (),
         **options: Any,
     ) -> None:
-        self._handover = _Handover(metric, interval, last, has_seeds=program.seeds is not None)
+        has_seeds, is_resumed = program.seeds is not None, "resume" in options
+        self._handover = _Handover(
+            metric, interval, last, has_seeds=has_seeds, is_resumed=is_resumed
+        )
         self._is_over = self._is_held = False
         self._run = program.start(log=[self._handover, log], **options)
 
@@ -102,12 +113,15 @@ class RowStream:
 class _Handover:
     """Logger that passes rows to another thread, and waits until each of them is handled."""
 
-    def __init__(self, metric: str, interval: int, last: int, *, has_seeds: bool) -> None:
+    def __init__(
+        self, metric: str, interval: int, last: int, *, has_seeds: bool, is_resumed: bool
+    ) -> None:
         self.metric = metric
         self.rows: SimpleQueue[ReportedRow | None] = SimpleQueue()
         self.handled = threading.Semaphore(0)
         self.is_late = False
         self.interval, self._last, self._has_seeds = interval, last, has_seeds
+        self._is_resumed = is_resumed
         self._along = ""
         self._columns: list[str] = []  # one per seed
         self._undue: ReportedRow | None = None  # the newest row, if it came too soon
@@ -139,7 +153,7 @@ class _Handover:
                 hint=one_of(self.metric, list(names)),
             )
         self._along, self._columns = about["along"], names[self.metric]
-        return None if self._last < 0 else {self._along: self._last}
+        return {self._along: self._last} if self._is_resumed and self._last >= 0 else None
 
     def write(self, rows: Sequence[Row]) -> None:
         for row in rows:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pickle
 import sys
+from contextlib import nullcontext
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,10 +25,15 @@ from timerl_nb.base.errors import (
     ShapeError,
 )
 from timerl_nb.base.ray_session import RaySession, missing_on_worker, reason_of_death
+from timerl_nb.collecting.collection_task import Registration
+from timerl_nb.env import environment
+from timerl_nb.execution.control.pause_and_stop import Stopped
 from timerl_nb.replay import Dqn, Proportional, Replay, Stepwise
 from timerl_nb.replay.distributed.actor_environments import Failure, Stepper, SteppingRequest
+from timerl_nb.replay.distributed.ray_actor_pool import RayActors, RayPool, RemoteGroup
+from timerl_nb.replay.distributed.ray_shards import RayShard
 from timerl_nb.replay.storage.replay_buffer import construction_of
-from timerl_nb.replay.training.environment_group import ActedSteps, Group
+from timerl_nb.replay.training.environment_group import ActedSteps, Death, Group
 from timerl_nb.replay.training.environment_openers import opener
 from timerl_nb.runtime.jax_backend import graph_function as graph
 from timerl_nb.runtime.jax_backend.arrays_and_devices import jax_settings
@@ -186,6 +194,117 @@ def test_a_failed_exact_run_names_its_save(
         assert trl.replay.train(DQN, **options).result()["loss"].size
 
 
+def test_actors_receive_the_registration_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a process of Ray, in which the user's script has not run."""
+    from gymnasium import registry, spec
+
+    class Short(trl.env.CartPole):
+        pass
+
+    given = {"RemoteShort": Short, "remote.*": lambda name, **options: Short(**options)}
+    for name, factory in given.items():
+        trl.env.register(name, factory)
+    registry["RemoteGym-v0"] = copy(spec("CartPole-v1"))
+    registry["RemoteGym-v0"].id = "RemoteGym-v0"
+    gym = trl.env.make("gym.RemoteGym-v0")
+    sent = [Registration.to_send(x) for x in ("RemoteShort", "remote.x", "gym.RemoteGym-v0", gym)]
+    assert Registration.to_send("CartPole-v1") is None
+    content = cloudpickle.dumps(sent)
+    monkeypatch.setattr(environment, "_FACTORIES", {})
+    monkeypatch.delitem(environment._FAMILIES, "remote")
+    del registry["RemoteGym-v0"]
+    for one in pickle.loads(content):
+        Registration.receive(one)
+    for name in ("RemoteShort", "remote.x", "gym.RemoteGym-v0"):
+        assert trl.env.make(name).obs_space.shape == (4,)
+    own = registry.pop("RemoteGym-v0")
+    registry["RemoteGym-v0"] = "known here"  # type: ignore[assignment]
+    Registration.receive(("gym.*", own))
+    assert registry.pop("RemoteGym-v0") == "known here"
+
+
+# --- a pool of processes, with a fake of Ray --------------------------------------------------------
+
+
+class RayActorError(Exception): ...
+
+
+class FakeRay:
+    """Blocks without processes: each reference is a result, an error, or None while it is not finished."""
+
+    exceptions = SimpleNamespace(RayActorError=RayActorError, ObjectLostError=KeyError)
+
+    def __init__(self) -> None:
+        self.results: dict[str, Any] = {}
+        self.count = 0
+        self.killed: list[Any] = []
+
+    def remote(self, made: type) -> Any:
+        def block(*given: Any) -> tuple[str, str]:
+            self.count += 1
+            self.results[f"block {self.count}"] = None
+            return f"block {self.count}", f"entries {self.count}"
+
+        def start(request: bytes) -> Any:
+            method = SimpleNamespace(options=lambda num_returns: SimpleNamespace(remote=block))
+            return SimpleNamespace(block=method)
+
+        return SimpleNamespace(options=lambda **given: SimpleNamespace(remote=start))
+
+    def put(self, x: Any) -> Any:
+        return x
+
+    def wait(
+        self, asked: list[str], timeout: float, num_returns: int = 1
+    ) -> tuple[list[str], list]:
+        done = [ref for ref in asked if self.results[ref] is not None][:num_returns]
+        return done, [ref for ref in asked if ref not in done]
+
+    def get(self, ref: str) -> Any:
+        if isinstance(found := self.results[ref], Exception):
+            raise found
+        return found
+
+    def kill(self, actor: Any, no_restart: bool) -> None:
+        self.killed.append(actor)
+
+
+def test_blocks_that_a_process_has_completed_before_its_death_are_received() -> None:
+    losses: list[Any] = []
+    fake = FakeRay()
+    pool = RayPool(_Session(fake), b"", 8, True, lambda: False, losses)  # type: ignore[arg-type]
+    actors = RayActors(pool, [RemoteGroup(0), RemoteGroup(1)], lambda: (0, {}), again=True)
+    actors.resize(1)  # two groups in one process
+    steps = ActedSteps(1, {}, 8, np.zeros(0), 0, 0.1, 6, incomplete=2)
+    fake.results |= {"block 1": RayActorError("It is gone."), "block 2": steps}
+    made = [actors.take() for _ in range(3)]
+    assert made[0] == replace(steps, entries="entries 2")  # type: ignore[arg-type]
+    assert [(type(one), one.group) for one in made[1:]] == [(Death, 0), (Death, 1)]
+    # the block of group 0, and the incomplete entries of group 1
+    assert [(one.what, one.rows) for one in losses] == [("actor 0", 8 + 2)]
+    assert len(fake.killed) == 1 and not actors._requests
+
+
+class _Session:
+    """A connection to a fake of Ray."""
+
+    cpus = 2
+
+    def __init__(self, ray: FakeRay) -> None:
+        self.ray = ray
+
+    def connected(self) -> Any:
+        return nullcontext()
+
+    def explain(self, error: Exception) -> ExecutionError:
+        return ExecutionError(str(error))
+
+    def kill(self, actor: Any) -> None:
+        self.ray.kill(actor, no_restart=True)
+
+
 # --- messages ---------------------------------------------------------------------------------------
 
 
@@ -207,6 +326,31 @@ def session(is_initialized: bool = True) -> RaySession:
     return RaySession(fake, ("s", "1"), "a training run")
 
 
+def test_a_shard_that_has_not_started_does_not_delay_a_stop() -> None:
+    fake = FakeRay()
+    fake.results["draw"] = None
+    method = SimpleNamespace(remote=lambda *given: "draw")
+    actor = SimpleNamespace(draw=method, _actor_id=SimpleNamespace(hex=lambda: "1"))
+    shard = RayShard(_Session(fake), actor, 0, lambda: True)  # type: ignore[arg-type]
+    with pytest.raises(Stopped):
+        shard.draw(np.zeros(1), 1.0)()
+    fake.results["draw"] = "rows"
+    assert shard.draw(np.zeros(1), 1.0)() == "rows"
+
+
+def test_a_start_that_times_out_names_the_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*given: Any, **options: Any) -> None:
+        raise RuntimeError("The current node timed out during startup.")
+
+    fake = SimpleNamespace(init=slow, shutdown=lambda: None, __version__="2.60.0")
+    fake.is_initialized = lambda: False
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setattr(ray_session, "version", lambda name: "2.60.0")
+    with pytest.raises(ExecutionError, match="Ray does not start") as failed:
+        RaySession.open("a training run")
+    assert "the machine is probably busy" in failed.value.hint
+
+
 def test_errors_of_ray_are_explained() -> None:
     assert "object_store_memory" in str(session().explain(ObjectStoreFullError("3 GiB")))
     caused = RuntimeError("task failed")
@@ -217,6 +361,11 @@ def test_errors_of_ray_are_explained() -> None:
     assert "see the logs of Ray" in str(session().explain(RuntimeError("x")))
     own = OptionError("wrong.")
     assert session().explain(own) is own
+    task = RuntimeError("ray::ReplayShard.load_state() (pid=3) Traceback")
+    task.cause = own  # type: ignore[attr-defined]
+    assert session().explain(task) is own
+    with pytest.raises(OptionError, match=r"^wrong\."):
+        session().raise_explained(task)
     assert "Ray was shut down while a training run used it" in str(
         session(is_initialized=False).explain(RuntimeError("x"))
     )

@@ -16,12 +16,8 @@ from timerl_nb.replay.distributed.replay_shard import (
     RowsLost,
     ShardLost,
 )
-from timerl_nb.replay.distributed.sharded_replay import (
-    NothingToDraw,
-    ShardedReplay,
-    divide_shares,
-    shard_capacities,
-)
+from timerl_nb.replay.distributed.shard_division import divide_shares, shard_capacities
+from timerl_nb.replay.distributed.sharded_replay import NothingToDraw, ShardedReplay
 from timerl_nb.replay.storage.replay_buffer import construction_of
 
 FIELDS = {"number": ((), "i64"), "obs": ((2,), "f32")}
@@ -35,7 +31,7 @@ class Failing(LocalShard):
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
-        if name not in ("add", "draw", "set_errors", "state", "load_state"):
+        if name not in ("add", "draw", "state", "load_state"):
             return found
 
         def call(*given: Any) -> Callable[[], Any]:
@@ -57,7 +53,7 @@ def like(capacity: int, **options: Any) -> Replay:
     return Replay(capacity, FIELDS, **{"priority": Proportional(alpha=1.0, eps=0.0), **options})
 
 
-def sharded(buffer: Replay, count: int) -> tuple[ShardedReplay, dict[int, Failing]]:
+def sharded(buffer: Replay, count: int, **given: Any) -> tuple[ShardedReplay, dict[int, Failing]]:
     fields, options = construction_of(buffer)
     opened: dict[int, Failing] = {}
 
@@ -65,7 +61,7 @@ def sharded(buffer: Replay, count: int) -> tuple[ShardedReplay, dict[int, Failin
         opened[k] = Failing(ReplayShard(capacity, fields, **options))
         return opened[k]
 
-    return ShardedReplay(buffer, count, open_shard), opened
+    return ShardedReplay(buffer, count, open_shard, **given), opened
 
 
 def rows(first: int, count: int) -> dict[str, Any]:
@@ -183,12 +179,11 @@ def test_tickets_of_overwritten_and_of_lost_rows_are_dropped() -> None:
     assert buffer.update(before.ticket, np.ones(30)) == gone == buffer.dropped
     newer = buffer.sample(30)
     lost = int(((newer["number"] >= 4) & (newer["number"] < 8)).sum())
-    opened[1].dies_at = "set_errors"
+    opened[1].dies_at = "draw"
     with pytest.warns(TimeRLWarning, match="4 rows were lost with shard 1: it was killed"):
         assert buffer.update(newer.ticket, np.ones(30)) == lost
     assert len(buffer) == 8 and [(one.what, one.rows) for one in buffer.losses] == [("shard 1", 4)]
     # the ticket of a row of the dead shard does not name a row of its successor
-    buffer._next = 1
     buffer.insert_entries(rows(20, 4))
     assert buffer.update(newer.ticket, np.full(30, 9.0)) == lost
     assert opened[1].shard.tree.priorities.tolist() == [1.0] * 4
@@ -246,7 +241,6 @@ def test_an_insertion_whose_rows_disappear_is_counted() -> None:
         assert set(buffer.sample(50)["number"]) <= set(range(8))
     assert buffer.shard_sizes == (8, 0)
     opened[1].loses = False
-    buffer._next = 1
     buffer.insert_entries(rows(16, 8))
     sample = buffer.sample(50)
     assert buffer.update(sample.ticket, np.ones(50)) == 0
@@ -298,6 +292,128 @@ def test_a_block_larger_than_a_shard_is_divided() -> None:
     assert buffer.insert_entries(rows(100, 25)) == 25
     assert set(buffer.sample(200)["number"]) == set(range(115, 125))
     assert buffer.inserted == 34
+
+
+def test_draws_ahead_are_those_of_a_buffer_with_later_updates() -> None:
+    """A batch is drawn before the updates from the two batches before it, from all rows of the turn before."""
+    plain = like(50, seed=5)
+    buffer, _ = sharded(like(50, seed=5), 1, draws_ahead=True)
+    for one in (plain.insert, buffer.insert_entries):
+        one(rows(0, 20))
+    later, ahead = plain.sample(8), []
+    for k in range(12):
+        found = buffer.sample(8)
+        for name in ("index", "weight", "probability"):
+            assert getattr(found, name).tobytes() == getattr(later, name).tobytes(), name
+        assert (found["number"] == later["number"]).all()
+        # in the plain buffer: the next draw, then the update from the previous batch, then the insertion
+        before, later = later, plain.sample(8)
+        for ticket in ahead:
+            plain.update(ticket, np.full(8, 1 / (1.0 + k)))
+        ahead = [before.ticket]
+        for insert in (plain.insert, buffer.insert_entries):
+            insert(rows(100 * k, 5))
+        assert buffer.update(found.ticket, np.full(8, 1 / (2.0 + k))) == 0
+    assert buffer.sampled == plain.sampled - 8 == 96
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_draws_ahead_follow_the_priorities_of_their_time(count: int) -> None:
+    random = np.random.default_rng(count)
+    buffer, opened = sharded(like(60, seed=count), count, draws_ahead=True)
+    buffer.insert_entries(rows(0, 60))
+    for k in range(60):
+        sample = buffer.sample(int(16 + k % 3))  # another size discards the batch
+        buffer.update(sample.ticket, random.exponential(size=len(sample)))
+        buffer.insert_entries(rows(60 + 3 * k, 3))
+        assert np.isfinite(sample.weight).all() and (sample.probability > 0).all()
+    # with equal sizes, the batch has the priorities of the previous sample's end
+    buffer.sample(32)
+    known = {
+        int(n): float(p)
+        for one in opened.values()
+        for n, p in zip(one.shard.state()["row number"], one.shard.tree.priorities, strict=False)
+    }
+    buffer.insert_entries(rows(500, 3))
+    sample = buffer.sample(32)
+    want = np.array([known[int(n)] for n in sample["number"]]) / sum(known.values())
+    np.testing.assert_allclose(sample.probability, want, rtol=1e-12)
+    np.testing.assert_allclose(
+        sample.weight, (want * sum(known.values()) / min(known.values())) ** -0.4, rtol=1e-5
+    )
+
+
+def test_a_shard_that_dies_with_the_next_batch_is_replaced() -> None:
+    buffer, opened = sharded(like(64), 4, draws_ahead=True)
+    buffer.insert_entries(rows(0, 64))
+    sample = buffer.sample(40)
+    buffer.update(sample.ticket, np.ones(40))
+    opened[2].dies_at = "draw"
+    buffer.sample(40)  # requests a batch and updates from the dead shard
+    with pytest.warns(TimeRLWarning, match="16 rows were lost with shard 2"):
+        later = buffer.sample(40)
+    assert not np.isin(later["number"], np.arange(32, 48)).any() and len(later) == 40
+    assert buffer.dropped == np.isin(sample["number"], np.arange(32, 48)).sum() > 0
+    # a save includes all updates
+    buffer.update(later.ticket, np.full(40, 7.0))
+    buffer.state()
+    greatest = [one.shard.tree.priorities.max() for one in opened.values() if len(one.shard)]
+    assert greatest == [7.0] * 3 and buffer._ahead is None
+
+
+def test_the_answer_to_an_older_call_does_not_replace_a_newer_total() -> None:
+    """A turn inserts, then updates, then draws: the insertion is read last, but the update is newer."""
+    buffer, opened = sharded(like(32), 2)
+    buffer.insert_entries(rows(0, 16))
+    sample = buffer.sample(8)
+    buffer.insert_entries(rows(16, 8))
+    buffer.update(sample.ticket, np.full(8, 50.0))
+    buffer._settle()
+    totals = [one.shard.tree.total for one in opened.values()]
+    assert buffer._totals.tolist() == totals and sum(totals) > 50
+    known = buffer.sample(64)
+    error = np.where(np.isin(known["number"], sample["number"]), 50.0, 1.0)
+    np.testing.assert_allclose(known.probability, error / sum(totals))
+
+
+def test_rows_lost_before_and_during_an_update_are_counted_once() -> None:
+    buffer, opened = sharded(like(8), 2)
+    buffer.insert_entries(rows(0, 8))
+    older = buffer.sample(10)
+    opened[1].dies_at = "now"
+    with pytest.warns(TimeRLWarning, match="4 rows were lost with shard 1"):
+        buffer.sample(4)
+    buffer.insert_entries(rows(8, 4))
+    newer = buffer.sample(10)
+    serial = np.concatenate([older.ticket.serial, newer.ticket.serial])
+    opened[1].dies_at = "draw"
+    gone = sum(int((one["number"] >= 4).sum()) for one in (older, newer))
+    with pytest.warns(TimeRLWarning, match="4 rows were lost with shard 1"):
+        assert buffer.update(buffer.ticket(serial), np.ones(20)) == gone == buffer.dropped
+
+
+@pytest.mark.parametrize(("capacity", "count"), [(10, 3), (29, 5), (37, 4), (18, 10)])
+def test_rows_are_overwritten_only_in_a_full_buffer(capacity: int, count: int) -> None:
+    random, first = np.random.default_rng(count), 0
+    buffer, opened = sharded(like(capacity), count)
+    while first < 4 * capacity:
+        many = int(random.integers(1, 9))
+        buffer.insert_entries(rows(first, many))
+        first += many
+        assert len(buffer) == min(first, capacity)
+        found = np.concatenate([one.shard.state()["row number"] for one in opened.values()])
+        # the age of a row is exact up to some blocks
+        assert len(found) == len(buffer) and found.min() >= first - capacity - 8 * count
+    # a successor of a dead shard fills before the other shards lose a row
+    opened[0].dies_at = "now"
+    with pytest.warns(TimeRLWarning, match="lost with shard 0"):
+        buffer.update(buffer.ticket(np.zeros(1, np.int64)), [1.0])
+    assert len(buffer) == capacity - shard_capacities(capacity, count)[0]
+    while len(buffer) < capacity:
+        before = len(buffer)
+        buffer.insert_entries(rows(first, 1))
+        first += 1
+        assert len(buffer) == before + 1
 
 
 def test_a_saved_buffer_continues_with_the_same_bits() -> None:

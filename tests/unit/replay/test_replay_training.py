@@ -36,6 +36,7 @@ from timerl_nb.replay.training.algorithm import parts, whole
 from timerl_nb.replay.training.bounded_channel import Channel, Closed
 from timerl_nb.replay.training.learner_thread import Learner
 from timerl_nb.replay.training.primitive_rates import seconds_of_a_row
+from timerl_nb.replay.training.training_protocol import TrainingCourse
 from timerl_nb.replay.training.weight_slots import WeightSlots
 from timerl_nb.runtime.jax_backend.arrays_and_devices import capture_jax_settings
 
@@ -609,3 +610,32 @@ def test_an_actor_stages_rows() -> None:
     with pytest.raises(trl.errors.ShapeError, match="terminated is missing"):
         put(rows)
     assert replace(DQN, double=False) != DQN
+
+
+def test_mode_free_resumes_with_another_number_of_groups(tmp_path: Path) -> None:
+    buffer = lambda: Replay(200, DQN.fields)  # noqa: E731
+    trained(mode="free", actors=1, folder=tmp_path, buffer=buffer(), turns=5).result()
+    run = trained(mode="free", actors=3, folder=tmp_path, buffer=buffer(), turns=9)
+    # a further group does not repeat the environments of an earlier run
+    assert [group.life for group in run._training._groups] == [1, 1, 1]
+    run.result()
+    run = trained(mode="free", actors=2, folder=tmp_path, buffer=buffer(), turns=13)
+    assert [group.life for group in run._training._groups] == [2, 2]
+    assert run.result()["loss"].size and run.turn == 13
+
+
+@pytest.mark.parametrize("turns", [3, 1])
+def test_losses_after_the_last_turn_belong_to_it(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = iter([1.0] + [0.0] * (turns - 1) + [5.0])
+    monkeypatch.setattr(
+        TrainingCourse, "_losses_of_turn", lambda self: {"lost": next(new, 0.0)}, raising=True
+    )
+    result = trained(mode="exact", turns=turns).result()
+    want = [1.0] + [0.0] * (turns - 1)
+    want[-1] += 5.0
+    assert result["lost"].tolist() == want
+    assert result.coordinates.get("lost", {"turn": np.arange(turns)})["turn"].tolist() == [
+        *range(turns)
+    ]

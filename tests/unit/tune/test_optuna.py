@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,13 @@ import pytest
 
 import timerl_nb as trl
 from tests.tuned import TURNS, descent
-from timerl_nb.base.errors import CallError, OptionError, TimeRLError
+from timerl_nb.base.errors import (
+    CallError,
+    ExecutionError,
+    OptionError,
+    TimeRLError,
+    TimeRLWarning,
+)
 
 optuna = pytest.importorskip(
     "optuna", reason="Optuna is not installed: pip install -r requirements.peers.txt"
@@ -96,14 +101,52 @@ def test_a_nan_fails_the_trial_and_the_study_continues() -> None:
     def diverging(trial: Any) -> trl.Program:
         return descent(trial.suggest_float("lr", 0.001, 1e30))
 
+    whole = descent(1e30).execute(progress=False)["loss"]
+    first = int(np.flatnonzero(np.isnan(whole))[0])
+    assert 0 < first < TURNS - 1
     made = study([1e30, 0.1])
-    made.optimize(trl.tune.objective(diverging, "loss"), n_trials=2)
+    with pytest.warns(TimeRLWarning, match=f"trial 0 ends at iteration {first}: 'loss' is NaN"):
+        made.optimize(trl.tune.objective(diverging, "loss"), n_trials=2)
     assert states(made) == ["FAIL", "COMPLETE"]
-    assert math.isnan(made.trials[0].intermediate_values[TURNS - 1])
+    assert_curve(made.trials[0], whole[: first + 1])
+    made = study([1e30])
+    made.optimize(trl.tune.objective(diverging, "loss", stop_at_nan=False), n_trials=1)
+    assert states(made) == ["FAIL"]
+    assert_curve(made.trials[0], whole)
     pruner = optuna.pruners.MedianPruner(n_startup_trials=1, n_warmup_steps=0)
     made = study([0.1, 1e30], pruner=pruner)
     made.optimize(trl.tune.objective(diverging, "loss"), n_trials=2)
     assert states(made)[1] == "PRUNED"
+
+
+def test_several_objectives_are_values_of_the_result() -> None:
+    made = study([0.1], direction=None, directions=["minimize", "maximize"])
+    values = lambda result: (result["loss"][-1], result["gain"].max())  # noqa: E731
+    made.optimize(trl.tune.objective(program, "loss", value=values), n_trials=1)
+    whole = descent(0.1).execute(progress=False)
+    assert made.trials[0].values == [float(whole["loss"][-1]), float(whole["gain"].max())]
+    assert not made.trials[0].intermediate_values
+    with pytest.raises(OptionError, match="a study with 2 objectives needs 2 values"):
+        made.optimize(trl.tune.objective(program, "loss"), n_trials=1)
+    with pytest.raises(CallError, match="value= returned float, not 2 numbers"):
+        objective = trl.tune.objective(program, "loss", value=lambda result: 1.0)
+        made.optimize(objective, n_trials=1)
+
+
+@pytest.mark.parametrize("value", ["x", None, np.zeros(3)], ids=str)
+def test_a_value_that_is_not_a_number_is_refused(value: Any) -> None:
+    objective = trl.tune.objective(program, "loss", value=lambda result: value)
+    with pytest.raises(CallError, match="value= returned .*, not 1 number") as refused:
+        study([0.1]).optimize(objective, n_trials=1)
+    # the line of the user, not of Optuna
+    assert Path(refused.value.origin.file).name == "test_optuna.py"
+
+
+def test_a_folder_of_another_study_is_refused(tmp_path: Path) -> None:
+    objective = trl.tune.objective(program, "loss", folder=tmp_path)
+    study([0.1]).optimize(objective, n_trials=1)
+    with pytest.raises(ExecutionError, match="trial-00000 has a trial of another study"):
+        study([0.1]).optimize(objective, n_trials=1)
 
 
 def test_errors_end_the_study_unless_they_are_caught() -> None:

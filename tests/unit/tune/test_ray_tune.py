@@ -53,6 +53,16 @@ def test_asha_stops_the_worse_trial(searches: dict[str, list[dict[str, Any]]]) -
     assert good["error"] == bad["error"] == ""
 
 
+def test_asha_continues_after_a_trial_that_ends_with_nan(
+    searches: dict[str, list[dict[str, Any]]],
+) -> None:
+    bad, good = searches["nan"]
+    whole = descent(1e30).execute(progress=False)["loss"]
+    assert_rows(bad["rows"], 1e30, int(np.flatnonzero(np.isnan(whole))[0]) + 1)
+    assert_rows(good["rows"], 0.3, TURNS)
+    assert good["error"] == bad["error"] == ""
+
+
 def test_a_program_that_does_not_compile_fails_its_trial(
     searches: dict[str, list[dict[str, Any]]],
 ) -> None:

@@ -36,6 +36,11 @@ class StreamingCurve:
         self._values[self._count : end] = [_mean(x) for x in values]
         self._count = end
 
+    def add_to_last(self, value: float) -> None:
+        """Add a number to the last value."""
+        self._values = self._values.copy()  # frames refer to the old array
+        self._values[self._count - 1] += value
+
     def replace(self, values: Array, at: Array | None = None) -> None:
         self._at = np.arange(len(values)) if at is None else np.array(at)  # a copy, for frames only
         self._count = len(values)

@@ -9,6 +9,7 @@ from typing import Any
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import TimeRLError
+from timerl_nb.collecting.collection_task import Registration
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.training.algorithm import Algorithm
 from timerl_nb.replay.training.environment_group import ActedSteps, Group
@@ -27,10 +28,11 @@ class SteppingRequest:
     Attributes:
         algorithm: the algorithm.
         fields, options: the construction of the buffer whose entries are made.
-        envs, steps: the size of a block.
+        envs, steps: the size of a rollout.
         how: the collection strategy; None for the default of the environment.
         seed: the seed of the run.
         settings: the JAX settings of the run's thread.
+        registration: the registration of the environment's name; see `Registration.to_send`.
     """
 
     algorithm: Algorithm
@@ -41,26 +43,29 @@ class SteppingRequest:
     how: str | None
     seed: int
     settings: Mapping[str, Any]
+    registration: tuple[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Failure of a block.
+    """Failure of a rollout.
 
     Attributes:
         what: type and message of the error.
+        hint: its remedy.
         missing: the module that the process cannot import, if that was the reason.
     """
 
     what: str
+    hint: str = ""
     missing: str = ""
 
 
 class Stepper:
-    """Steps groups of environments, block by block.
+    """Steps groups of environments, rollout by rollout.
 
     Args:
-        request: a pickled `SteppingRequest`. It is loaded by the first block, whose result reports an error.
+        request: a pickled `SteppingRequest`. It is loaded by the first rollout, whose result reports an error.
     """
 
     def __init__(self, request: bytes) -> None:
@@ -73,7 +78,7 @@ class Stepper:
     def block(
         self, number: int, life: int, version: int, weights: Mapping[str, Any]
     ) -> tuple[ActedSteps | Failure, Mapping[str, Array]]:
-        """Run the next block of a group.
+        """Run the next rollout of a group.
 
         Args:
             number: the number of the group.
@@ -108,6 +113,7 @@ class Stepper:
         """Return a function that creates a group from its number and its life."""
         asked: SteppingRequest = pickle.loads(self._request)
         set_jax_settings(asked.settings)
+        Registration.receive(asked.registration)
         algorithm = asked.algorithm
         self._template = algorithm.acting(algorithm.begin(0))
         opened = opener(algorithm, asked.envs, asked.steps, asked.how)
@@ -118,7 +124,7 @@ class Stepper:
 
 def _failure(error: Exception) -> Failure:
     if isinstance(error, ImportError):
-        return Failure(str(error), error.name or str(error))
-    if isinstance(error, TimeRLError):
-        return Failure(str(error))
+        return Failure(str(error), missing=error.name or str(error))
+    if isinstance(error, TimeRLError):  # its line is one of Ray, not of the user
+        return Failure("; ".join([error.what, *error.evidence]), error.hint)
     return Failure(f"{type(error).__name__}: {error}")

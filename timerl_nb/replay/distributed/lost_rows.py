@@ -13,7 +13,7 @@ class ProcessLoss:
 
     Attributes:
         what: the process, such as "shard 0" or "actor 1".
-        rows: the number of lost rows. For an actor, an upper bound in environment steps: its block in progress, and the
+        rows: the number of lost rows. For an actor, an upper bound in environment steps: its rollout in progress, and the
             steps of incomplete entries.
         error: the reason.
 

@@ -1,6 +1,6 @@
 """Remote actors on Ray, with the interface `actor_threads.ActorPool`.
 
-Each process of Ray steps the environments of one or more groups. Only metadata of a block passes through this module, if
+Each process of Ray steps the environments of one or more groups. Only metadata of a rollout passes through this module, if
 the entries go to a shard.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -29,8 +30,9 @@ POLL: Final = (
 )
 PAUSE: Final = 0.001  # seconds between two waits, for this other thread
 _PATIENCE: Final = (
-    120.0  # seconds without any block before a warning: a process needs many seconds to start
+    120.0  # seconds without any rollout before a warning: a process needs many seconds to start
 )
+_GRACE: Final = 1.0  # seconds until all rollouts of a dead process have an answer
 # the learner's process has the accelerators
 ENVIRONMENT: Final = {"env_vars": {"JAX_PLATFORMS": "cpu"}}
 
@@ -40,14 +42,14 @@ class RemoteGroup:
 
     Attributes:
         number: the number of the group.
-        life: the number of its restarts. The process restarts the group when a block names another life.
+        life: the number of its restarts. The process restarts the group when a rollout names another life.
     """
 
     def __init__(self, number: int) -> None:
         self.number, self.life = number, 0
 
     def begin_anew(self) -> None:
-        """Let the next block restart the environments with another seed."""
+        """Let the next rollout restart the environments with another seed."""
         self.life += 1
 
     def close(self) -> None:
@@ -71,7 +73,7 @@ class _Process:
 
 @dataclass(eq=False)
 class _Request:
-    """A block in progress: its group and process, and references to its result and its entries."""
+    """A rollout in progress: its group and process, and references to its result and its entries."""
 
     group: int
     process: _Process
@@ -86,7 +88,7 @@ class RayPool:
     Attributes:
         session: the connection to Ray.
         request: a pickled `SteppingRequest`.
-        rows: the number of environment steps of a block.
+        rows: the number of environment steps of a rollout.
         by_reference: leave the entries in Ray's object store; `ActedSteps.entries` is then a reference.
         is_stopping: a function that returns whether the run was stopped.
         losses: receives the processes that have died.
@@ -103,14 +105,14 @@ class RayPool:
 class RayActors:
     """Pool of processes that step the environments.
 
-    The number of blocks without an answer is bounded: one per group, or two if a process has a single group, so that it
+    The number of rollouts without an answer is bounded: one per group, or two if a process has a single group, so that it
     need not wait for the learner.
 
     Args:
         pool: the connection and the request.
         groups: all groups of environments.
         latest: a function that returns the newest weights.
-        again: whether a group runs its next block without a request.
+        again: whether a group runs its next rollout without a request.
     """
 
     def __init__(
@@ -157,7 +159,7 @@ class RayActors:
     # --- requests --------------------------------------------------------------------------------
 
     def ask(self, number: int, weights: Weights | None = None) -> None:
-        """Request one block of a group, with the given weights, or with the newest ones.
+        """Request one rollout of a group, with the given weights, or with the newest ones.
 
         In a pool whose groups run without requests, this starts a group again.
         """
@@ -167,7 +169,7 @@ class RayActors:
 
     @property
     def _depth(self) -> int:
-        """The number of unanswered blocks per group."""
+        """The number of unanswered rollouts per group."""
         return 2 if self._again and len(self._groups) <= len(self._processes) else 1
 
     def _submit(self, number: int, weights: Weights) -> None:
@@ -195,7 +197,7 @@ class RayActors:
     # --- results ---------------------------------------------------------------------------------
 
     def take(self) -> ActedSteps | Death:
-        """Wait for the next finished block and return it.
+        """Wait for the next finished rollout and return it.
 
         Raises:
             Stopped: the run was stopped meanwhile.
@@ -211,7 +213,7 @@ class RayActors:
             self._warn_if_not_placed()
 
     def available(self, most: int) -> list[ActedSteps | Death]:
-        """Return the finished blocks, at most `most`, without waiting."""
+        """Return the finished rollouts, at most `most`, without waiting."""
         return self._collect(most, 0)
 
     def _collect(self, most: int, timeout: float) -> list[ActedSteps | Death]:
@@ -228,23 +230,17 @@ class RayActors:
         return [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
 
     def _receive(self, one: _Request) -> None:
-        """Put the result of a finished block into the queue."""
+        """Put the result of a finished rollout into the queue."""
         if one not in self._requests:  # of a process that has died
             return
         self._requests.remove(one)
+        known = self._ray.exceptions
         try:
-            with self._session.connected():
-                made, entries = self._ray.get(one.result), one.entries
-                if not self._pool.by_reference and not isinstance(made, Failure):
-                    entries = self._ray.get(entries)
-            if isinstance(made, Failure):
-                self._forget(one.group)
-                self._ready.append(Death(one.group, _error(made)))
-                return
-        except self._ray.exceptions.RayActorError as error:
+            made = self._get(one)
+        except known.RayActorError as error:
             self._has_died(one, error)
             return
-        except self._ray.exceptions.ObjectLostError as error:  # its node was removed
+        except known.ObjectLostError as error:  # its node was removed
             self._forget(one.group)
             loss = ProcessLoss(
                 f"a rollout of group {one.group}", self._pool.rows, reason_of_death(error)
@@ -254,14 +250,50 @@ class RayActors:
             return
         except (Exception, SystemExit) as error:  # the latter: Ray is shut down
             self._session.raise_explained(error)
-        self._has_answered = True
-        one.process.incomplete[one.group] = made.incomplete
-        self._ready.append(replace(made, entries=entries))
+        if isinstance(made, Failure):
+            self._forget(one.group)
+            self._ready.append(Death(one.group, _error(made)))
+            return
+        self._store(one, made)
         if self._again:
             self.ask(one.group)
 
+    def _get(self, one: _Request) -> ActedSteps | Failure:
+        """Return the result of a finished rollout, with its entries or a reference to them."""
+        with self._session.connected():
+            made, entries = self._ray.get(one.result), one.entries
+            if isinstance(made, Failure):
+                return made
+            if not self._pool.by_reference:
+                entries = self._ray.get(entries)
+        return replace(made, entries=entries)
+
+    def _store(self, one: _Request, made: ActedSteps) -> None:
+        self._has_answered = True
+        one.process.incomplete[one.group] = made.incomplete
+        self._ready.append(made)
+
+    def _store_completed(self, process: _Process) -> None:
+        """Put the rollouts into the queue that a process has completed before its death."""
+        known = self._ray.exceptions
+        requests = [one for one in self._requests if one.process is process]
+        if not requests:
+            return
+        try:
+            with self._session.connected():
+                asked = [one.result for one in requests]
+                done, _ = self._ray.wait(asked, num_returns=len(asked), timeout=_GRACE)
+            for one in requests:
+                if one.result in done:
+                    with suppress(known.RayActorError, known.ObjectLostError):
+                        made = self._get(one)
+                        if isinstance(made, ActedSteps):
+                            self._store(one, made)
+        except (Exception, SystemExit) as error:  # the latter: Ray is shut down
+            self._session.raise_explained(error)
+
     def _forget(self, group: int) -> None:
-        """Ignore the other blocks of a group that has failed."""
+        """Ignore the other rollouts of a group that has failed."""
         self._requests = [one for one in self._requests if one.group != group]
 
     def _has_died(self, one: _Request, error: Exception) -> None:
@@ -270,6 +302,7 @@ class RayActors:
         if self._processes[process.number] is not process:
             return
         reason = reason_of_death(error)
+        self._store_completed(process)
         lost = self._pool.rows + sum(process.incomplete.values())
         self._pool.losses.append(ProcessLoss(f"actor {process.number}", lost, reason))
         mine = {one.group, *(x.group for x in self._requests if x.process is process)}
@@ -297,4 +330,6 @@ class RayActors:
 
 
 def _error(made: Failure) -> TimeRLError:
-    return missing_on_worker(made.missing, made.what) if made.missing else ExecutionError(made.what)
+    if made.missing:
+        return missing_on_worker(made.missing, made.what)
+    return ExecutionError(made.what, hint=made.hint)

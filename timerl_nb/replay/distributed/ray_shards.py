@@ -9,8 +9,10 @@ from typing import Any, Final
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.ray_session import RaySession, reason_of_death
+from timerl_nb.execution.control.pause_and_stop import Stopped
 from timerl_nb.replay.distributed.ray_actor_pool import ENVIRONMENT, PAUSE, POLL
 from timerl_nb.replay.distributed.replay_shard import (
+    NO_ROWS,
     Pending,
     ReplayShard,
     RowsLost,
@@ -26,20 +28,26 @@ _PATIENCE: Final = 300.0  # seconds for the start of a shard
 
 
 class RayShard:
-    """Access to a shard in a process of Ray."""
+    """Access to a shard in a process of Ray.
 
-    def __init__(self, session: RaySession, actor: Any, number: int) -> None:
+    Args:
+        is_stopping: a function that returns whether the run was stopped.
+    """
+
+    def __init__(
+        self, session: RaySession, actor: Any, number: int, is_stopping: Callable[[], bool]
+    ) -> None:
         self._session, self.actor, self._number = session, actor, number
+        self._is_stopping = is_stopping
         self._has_answered = False
 
     def add(self, entries: Any, first: int, last: int, priority: float) -> Pending[ShardReport]:
         return self._call("add", entries, first, last, priority)
 
-    def draw(self, targets: Array, total: float) -> Pending[ShardDraw]:
-        return self._call("draw", targets, total)
-
-    def set_errors(self, serial: Array, errors: Array) -> Pending[ShardReport]:
-        return self._call("set_errors", serial, errors)
+    def draw(
+        self, targets: Array, total: float, serial: Array = NO_ROWS, errors: Array = NO_ROWS
+    ) -> Pending[ShardDraw]:
+        return self._call("draw", targets, total, serial, errors)
 
     def state(self) -> Pending[dict[str, Array]]:
         return self._call("state")
@@ -75,6 +83,7 @@ class RayShard:
         """Wait for the result of a call.
 
         Raises:
+            Stopped: the run was stopped before the shard has started.
             ExecutionError: the shard does not start, or Ray was shut down.
         """
         session, ray, begun = self._session, self._session.ray, time.monotonic()
@@ -83,6 +92,8 @@ class RayShard:
                 if ray.wait([asked], timeout=POLL)[0]:
                     self._has_answered = True
                     return ray.get(asked)
+            if not self._has_answered and self._is_stopping():
+                raise Stopped
             if not self._has_answered and time.monotonic() - begun > _PATIENCE:
                 raise ExecutionError(
                     f"Ray has not started shard {self._number} in {_PATIENCE:.0f} s: {session.free_cpus} of "
@@ -95,11 +106,14 @@ class RayShard:
         self._session.kill(self.actor)
 
 
-def ray_shards(session: RaySession, like: Replay) -> Callable[[int, int], ShardHandle]:
+def ray_shards(
+    session: RaySession, like: Replay, is_stopping: Callable[[], bool]
+) -> Callable[[int, int], ShardHandle]:
     """Return a function that opens a shard with a number and a capacity.
 
     Args:
         like: a buffer with the fields and options of the whole.
+        is_stopping: a function that returns whether the run was stopped.
     """
     fields, options = construction_of(like)
     given = {**options, "limiter": None}  # the limiter counts the rows of all shards
@@ -110,6 +124,7 @@ def ray_shards(session: RaySession, like: Replay) -> Callable[[int, int], ShardH
             shard = session.ray.remote(ReplayShard).options(
                 num_cpus=_CPUS, max_restarts=0, scheduling_strategy=place, runtime_env=ENVIRONMENT
             )
-            return RayShard(session, shard.remote(capacity, fields, **given), number)
+            actor = shard.remote(capacity, fields, **given)
+            return RayShard(session, actor, number, is_stopping)
 
     return open_shard

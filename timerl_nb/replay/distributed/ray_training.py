@@ -9,15 +9,13 @@ from typing import Any
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.ray_session import RaySession, import_ray
+from timerl_nb.collecting.collection_task import Registration
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.replay.distributed.actor_environments import SteppingRequest
 from timerl_nb.replay.distributed.ray_actor_pool import RayActors, RayPool, RemoteGroup
 from timerl_nb.replay.distributed.ray_shards import ray_shards
-from timerl_nb.replay.distributed.sharded_replay import (
-    NothingToDraw,
-    ShardedReplay,
-    shard_capacities,
-)
+from timerl_nb.replay.distributed.shard_division import shard_capacities
+from timerl_nb.replay.distributed.sharded_replay import NothingToDraw, ShardedReplay
 from timerl_nb.replay.storage.replay_buffer import Replay, construction_of
 from timerl_nb.replay.storage.sample import Ticket
 from timerl_nb.replay.training.algorithm import Algorithm
@@ -35,7 +33,7 @@ class ClusterRequest:
 
     Attributes:
         stepping: pickled algorithm, environment and options of the actors.
-        rows: the number of environment steps of a block.
+        rows: the number of environment steps of a rollout.
         shards: the number of shards of the buffer; None for a buffer in the learner's process.
     """
 
@@ -93,7 +91,17 @@ def cluster_request(
     if shards is not None:
         shard_capacities(buffer.capacity, shards)
     fields, options = construction_of(buffer)
-    asked = SteppingRequest(algorithm, fields, options, envs, steps, how, seed, jax_settings())
+    asked = SteppingRequest(
+        algorithm,
+        fields,
+        options,
+        envs,
+        steps,
+        how,
+        seed,
+        jax_settings(),
+        Registration.to_send(algorithm.env),
+    )
     try:
         stepping = ray.cloudpickle.dumps(asked)
     except Exception as error:
@@ -141,7 +149,7 @@ class RayTrainingThread(TrainingThread):
             return None, None
 
     def _insert(self) -> None:
-        """Insert each block for itself: arrays in the object store are copied into the buffer only."""
+        """Insert each rollout for itself: arrays in the object store are copied into the buffer only."""
         staged, self._staged = self._staged, []
         for block in staged:
             if block.count:
@@ -184,8 +192,10 @@ def begin_ray_training(
     held: Any = buffer
     try:
         if request.shards is not None:
-            opened = ray_shards(session, buffer)
-            held = ShardedReplay(buffer, request.shards, opened, losses=pool.losses)
+            opened = ray_shards(session, buffer, pool.is_stopping)
+            held = ShardedReplay(
+                buffer, request.shards, opened, losses=pool.losses, draws_ahead=True
+            )
         return make(lambda *given: RayTrainingThread(session, pool, *given), held)
     except BaseException:
         if held is not buffer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from timerl_nb.replay.storage.replay_buffer import Replay
 
 T = TypeVar("T")
 Pending = Callable[[], T]  # waits for the result of a call, and returns it
+
+
+NO_ROWS: Final = np.zeros(0, np.int64)
 
 
 class ShardLost(Exception):
@@ -52,6 +55,7 @@ class ShardDraw:
         serial: the number of rows inserted before each row.
         priority: the priority of each row.
         report: the content of the shard at the time of the draw.
+        after: the content after the updates of the request.
     """
 
     rows: Mapping[str, Array]
@@ -59,6 +63,7 @@ class ShardDraw:
     serial: Array
     priority: Array
     report: ShardReport
+    after: ShardReport
 
 
 class ReplayShard(Replay):
@@ -86,26 +91,30 @@ class ReplayShard(Replay):
             self.insert_entries({n: x[first:last] for n, x in entries.items()})
             return self.report()
 
-    def draw(self, targets: Array, total: float) -> ShardDraw:
-        """Draw the rows at targets, f64[count] from 0 to `total`.
+    def draw(
+        self, targets: Array, total: float, serial: Array = NO_ROWS, errors: Array = NO_ROWS
+    ) -> ShardDraw:
+        """Draw the rows at targets, f64[count] from 0 to `total`; then update priorities.
 
         Args:
             total: the sum of priorities that the caller knows. If the sum has changed, the targets are scaled.
+            serial, errors: the rows to update, and their TD errors.
         """
         with self._lock:
-            report = self.report()
-            if not report.total:
-                nothing = np.zeros(0, np.int64)
-                return ShardDraw({}, nothing, nothing, np.zeros(0), report)
-            targets = targets * (report.total / total)
+            before = self.report()
+            if not len(targets) or not before.total:
+                after = self.set_errors(serial, errors) if len(serial) else before
+                return ShardDraw({}, NO_ROWS, NO_ROWS, np.zeros(0), before, after)
+            targets = targets * (before.total / total)
             if self._tree is None:
                 index = np.minimum(targets.astype(np.int64), len(self) - 1)
                 priority = np.ones(len(index))
             else:
                 index = self._tree.entries_at_sums(targets)
                 priority = self._tree.priorities[index]
-            serial = self._serial(index)
-            return ShardDraw(self._rows.gather(index), index, serial, priority, report)
+            rows, drawn = self._rows.gather(index), self._serial(index)
+            after = self.set_errors(serial, errors) if len(serial) else before
+            return ShardDraw(rows, index, drawn, priority, before, after)
 
     def set_errors(self, serial: Array, errors: Array) -> ShardReport:
         """Set the priorities of rows that are still in the shard, and count the other ones."""
@@ -132,9 +141,9 @@ class ShardHandle(Protocol):
 
     def add(self, entries: Any, first: int, last: int, priority: float) -> Pending[ShardReport]: ...
 
-    def draw(self, targets: Array, total: float) -> Pending[ShardDraw]: ...
-
-    def set_errors(self, serial: Array, errors: Array) -> Pending[ShardReport]: ...
+    def draw(
+        self, targets: Array, total: float, serial: Array = NO_ROWS, errors: Array = NO_ROWS
+    ) -> Pending[ShardDraw]: ...
 
     def state(self) -> Pending[dict[str, Array]]: ...
 
@@ -152,11 +161,10 @@ class LocalShard:
     def add(self, entries: Any, first: int, last: int, priority: float) -> Pending[ShardReport]:
         return _done(self.shard.add(entries, first, last, priority))
 
-    def draw(self, targets: Array, total: float) -> Pending[ShardDraw]:
-        return _done(self.shard.draw(targets, total))
-
-    def set_errors(self, serial: Array, errors: Array) -> Pending[ShardReport]:
-        return _done(self.shard.set_errors(serial, errors))
+    def draw(
+        self, targets: Array, total: float, serial: Array = NO_ROWS, errors: Array = NO_ROWS
+    ) -> Pending[ShardDraw]:
+        return _done(self.shard.draw(targets, total, serial, errors))
 
     def state(self) -> Pending[dict[str, Array]]:
         return _done(self.shard.state())

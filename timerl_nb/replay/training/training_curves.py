@@ -39,6 +39,14 @@ class Curves(Watching):
             for name, value in values.items():
                 self._curves.setdefault(name, StreamingCurve()).extend([turn], [value])
 
+    def add_to_last(self, name: str, value: float) -> None:
+        """Add a number to the last value of a curve, or begin the curve if no iteration has ended."""
+        with self._lock:
+            curve = self._curves.setdefault(name, StreamingCurve())
+            if curve.last_point < 0:
+                curve.extend([0], [0.0])
+            curve.add_to_last(value)
+
     def values(self) -> dict[str, tuple[Array, Array]]:
         """Return the iterations and the values of each curve."""
         with self._lock:

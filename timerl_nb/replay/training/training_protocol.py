@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.errors import ExecutionError, warn
+from timerl_nb.base.errors import ExecutionError, TimeRLError, warn
 from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
 from timerl_nb.execution.control.thread_lifecycle import RunThread
 from timerl_nb.execution.results.result_dataframe import OutputDimensions
@@ -139,6 +139,7 @@ class TrainingThread(RunThread):
         except BaseException as error:
             state = "failed"
             self._store_error(self._error or error)
+        self._add_late_losses()
         self._result = self._make_result()
         return state
 
@@ -166,6 +167,8 @@ class TrainingThread(RunThread):
         try:
             if self._request.mode == "free" and self._control.turn > self._saved:
                 self._save(self._control.turn)
+        except Stopped:  # a part of the buffer has never started, so it has no rows
+            pass
         except BaseException as error:
             return self._fail(error)
         return "stopped"
@@ -270,6 +273,12 @@ class TrainingThread(RunThread):
         """Return curve values about processes that have died since the previous iteration."""
         return {}
 
+    def _add_late_losses(self) -> None:
+        """Add the losses after the end of the last turn to its curve values."""
+        for name, value in self._losses_of_turn().items():
+            if value:
+                self._curves.add_to_last(name, value)
+
     def _looked_at(self, made: ActedSteps | Death) -> None:
         """Handle the result of a rollout: restart a failed group, remove it, or fail the run.
 
@@ -281,26 +290,34 @@ class TrainingThread(RunThread):
             self._failures[made.group] = 0
             return
         self.deaths.append(made)
+        error = made.error
+        why, remedy = str(error), ""
+        if isinstance(
+            error, TimeRLError
+        ):  # without its line, which belongs to another thread or process
+            why, remedy = "; ".join([error.what, *error.evidence]), error.hint
         self._failures[made.group] += 1
         if self._request.mode == "exact":
             raise ExecutionError(
-                f"an actor of group {made.group} has failed: {made.error}",
+                f"an actor of group {made.group} has failed: {why}",
                 hint=f'{self._way_to_resume} mode="free" continues with the other groups.',
             ) from made.error
         if all(lost >= _MAX_FAILURES for lost in self._failures):
             raise ExecutionError(
-                f"all actors have failed, the last in group {made.group}: {made.error}",
-                hint="fix the environment; the error above is its last one.",
+                f"all actors have failed, the last in group {made.group}: {why}",
+                hint=remedy or "fix the environment; the error above is its last one.",
             ) from made.error
         if self._failures[made.group] < _MAX_FAILURES:
             warn(
-                f"group {made.group} has failed and restarts; its last rollout is lost: {made.error}"
+                f"group {made.group} has failed and restarts; its last rollout is lost: {why}",
+                hint=remedy,
             )
             self._groups[made.group].begin_anew()
             self._actors.ask(made.group)
         else:
             warn(
-                f"group {made.group} has failed {_MAX_FAILURES} times in a row and is removed: {made.error}"
+                f"group {made.group} has failed {_MAX_FAILURES} times in a row and is removed: {why}",
+                hint=remedy,
             )
 
     @property
@@ -351,6 +368,7 @@ class TrainingThread(RunThread):
                 group.begin_anew()
         arrays = {f"learner {n}": np.asarray(x) for n, x in graph.leaves(self.learnt).items()}
         arrays |= {f"buffer {n}": x for n, x in self._buffer.state().items()}
+        self._add_late_losses()  # the saved rows lack those of a shard that died meanwhile
         for name, (at, values) in self._curves.values().items():
             arrays |= {f"turns of {name}": at, f"values of {name}": values}
         lives = [group.life + (request.mode == "free") for group in self._groups]
@@ -373,8 +391,10 @@ class TrainingThread(RunThread):
         self._curves.restore(
             {n: (at, values[n]) for n, at in arrays_with_prefix("turns of ").items()}
         )
-        for group, life in zip(self._groups, about["lives"], strict=True):
-            group.life = life
+        # further groups of mode "free" begin with seeds that no saved group has used
+        lives = about["lives"]
+        for k, group in enumerate(self._groups):
+            group.life = lives[k] if k < len(lives) else max(lives)
 
     # --- results ---------------------------------------------------------------------------------
 
