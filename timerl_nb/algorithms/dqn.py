@@ -106,7 +106,7 @@ def dqn(
     """
     env, act_space = off_policy_environment("DQN", env, Discrete)
     hidden = widths("hidden", hidden)
-    check_mask(mask)
+    check_mask(mask, env)
     steps = integer("steps", steps, least=1, most=10_000)
     learning_starts = integer("learning_starts", learning_starts, least=0)
     actions, gamma = act_space.n, number("gamma", gamma, least=0, most=1)

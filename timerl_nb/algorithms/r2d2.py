@@ -107,7 +107,7 @@ def r2d2(
     """
     env, act_space = off_policy_environment("R2D2", env, Discrete)
     hidden = widths("hidden", hidden)
-    check_mask(mask)
+    check_mask(mask, env)
     steps, burn_in = (
         integer("steps", steps, least=1, most=1_000),
         integer("burn_in", burn_in, least=0),

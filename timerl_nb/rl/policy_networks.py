@@ -17,6 +17,7 @@ from timerl_nb.compiler.language.program_context import current
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.distributions import Categorical, MultiCategorical, Normal
 from timerl_nb.env.environment import Simulation
+from timerl_nb.env.normalization import NormalizeObservation
 from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.nn.layers import MLP, Linear, ScaledInit, scaled_normal
 from timerl_nb.nn.module import Module
@@ -26,16 +27,28 @@ Actions = Categorical | MultiCategorical | Normal
 Mask = Callable[[RecurrentTensor], RecurrentTensor]  # the allowed actions of an observation
 
 
-def check_mask(mask: Any) -> None:
-    """Check that a mask is a function, or None.
+def check_mask(mask: Any, env: Simulation) -> None:
+    """Check that a mask is None, or a function that fits the environment's observations.
 
     Raises:
-        TimeRLError: it is not.
+        TimeRLError: it is not a function.
+        EnvError: it is a method of an environment, and reads normalised observations.
     """
-    if mask is not None and not callable(mask):
+    if mask is None:
+        return
+    if not callable(mask):
         raise TimeRLError(
             f"mask={mask!r} is not a function of the observation.",
             hint="pass a function here, or a tensor to dnn.sample(o, mask=…).",
+        )
+    name, inner, is_normalized = getattr(mask, "__name__", ""), env, False
+    while isinstance(wrapped := getattr(inner, "env", None), Simulation):
+        is_normalized |= isinstance(inner, NormalizeObservation)
+        inner = wrapped
+    if is_normalized and name and getattr(inner, name, None) == mask:
+        raise EnvError(
+            f"{name} reads the observations of {inner.made_as}, but the network reads normalised ones.",
+            hint="leave out NormalizeObservation, or the mask.",
         )
 
 
@@ -272,7 +285,7 @@ class DNNBuilder:
             )
         if inputs is not None:
             inputs = integer("inputs", inputs, least=1)
-        check_mask(mask)
+        check_mask(mask, env)
         self._given = env, Design(tuple(hidden), critic, init, gain, inputs, mask)
         return self
 

@@ -552,6 +552,14 @@ def bound_of_more_than_64_bits(ctx, b, B, t, T):
     ctx.compile({B: 2, T: 2**63})  # here
 
 
+@wrong(
+    errors.BoundsError, "one value of .* has [0-9,]+ bytes, and sizes must be less than 2\\*\\*53"
+)
+def bounds_with_a_product_of_more_than_64_bits(ctx, b, B, t, T):
+    ctx.output("y", trl.random.normal((), domain=(b, t)))
+    ctx.compile({B: 2**40, T: 2**40})  # here
+
+
 @wrong(errors.BranchError, "no branch covers that point")
 def uncovered_points(ctx, b, B, t, T):
     x = series(t)

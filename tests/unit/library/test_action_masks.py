@@ -110,3 +110,17 @@ def test_a_mask_of_a_network_is_a_function() -> None:
     env = trl.env.make("TicTacToe")
     with pytest.raises(trl.errors.TimeRLError, match="is not a function of the observation"):
         trl.DNNBuilder().from_env(env, mask=[True])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["a2c", "dqn", "r2d2"])
+def test_a_mask_of_raw_observations_is_refused_for_normalized_ones(name: str) -> None:
+    """A free cell is 0 before normalisation, and no number of it afterwards."""
+    raw = trl.env.TicTacToe("random", autoreset="same_step")
+    env = trl.env.ClipReward(trl.env.NormalizeObservation(raw), -1.0, 1.0)
+    make = getattr(trl.algorithms, name)
+    with pytest.raises(trl.errors.EnvError, match="legal reads the observations of TicTacToe"):
+        make(env, mask=trl.env.TicTacToe.legal)
+    own: list[Any] = []
+    make(env, mask=lambda o: own.append(o.shape) or trl.constant(np.ones(9, np.bool_)))
+    assert own[0] == (2, 9)  # a function for normalised observations
+    make(trl.env.NormalizeReward(raw), mask=raw.legal)

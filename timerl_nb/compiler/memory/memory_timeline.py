@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import BoundsError
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
 from timerl_nb.compiler.memory.liveness.value_lifetimes import (
@@ -27,6 +28,7 @@ from timerl_nb.compiler.scheduling.enumerated_schedule_points import Clock
 
 GATHERED: Final = "gathered operands"  # name of the holder of gathered operands
 _NEVER: Final[Array] = np.zeros(0, np.int64)
+_MOST: Final = 1 << 53  # sums of a few such sizes fit into int64
 
 
 @dataclass(frozen=True)
@@ -315,7 +317,7 @@ def predict(
             hosted = _host_intervals(gaps, codes, lives.dies, total)
             host += series(*hosted, gaps[0].nbytes, total)
         spans.append(Span(named, lives, moving, gaps, hosted))
-        enter(change, lives.born, lives.dies, sum(n for _, n in named))
+        enter(change, lives.born, lives.dies, _representable(named))
         for gap in gaps:
             enter(change, gap.gone, gap.kept_off, -gap.nbytes)
     live = np.cumsum(change[:total])
@@ -324,6 +326,17 @@ def predict(
         transient[clock.ranks[name]] += nbytes
     outer, turn = clock.turns
     return Timeline(np.arange(total), live + transient, host, tuple(spans), transient, outer, turn)
+
+
+def _representable(named: Sequence[tuple[str, int]]) -> int:
+    """Return the sum of the tensors' bytes, which must be representable in 64 bits."""
+    if (total := sum(n for _, n in named)) < _MOST:
+        return total
+    name, nbytes = max(named, key=lambda one: one[1])
+    raise BoundsError(
+        f"one value of {name} has {nbytes:,} bytes, and sizes must be less than 2**53.",
+        hint="pass smaller bounds.",
+    )
 
 
 def _host_intervals(
