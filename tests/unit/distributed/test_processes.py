@@ -91,14 +91,23 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
 
 
 SCRIPT = """
-import os, pathlib, signal, sys, time
+import json, os, pathlib, signal, sys, time
 number = int(os.environ["TIMERL_PROCESS"])
+def note(state):
+    pathlib.Path(os.environ["TIMERL_LAUNCH"], str(number)).write_text(json.dumps(state))
 if sys.argv[1] == "reads":
     print(sys.stdin.read())
     sys.exit()
 print("process", number, sys.argv[1:], os.environ["TIMERL_PROCESSES"], os.environ.get("XLA_FLAGS", ""))
 if sys.argv[1] == "status" and number == 1:
+    print("the reason\\n  a detail\\n[Gloo] closed", file=sys.stderr, end="")
     sys.exit(3)
+if sys.argv[1] == "early":
+    note("waiting") if number == 0 else sys.exit()
+if sys.argv[1] in ("noted", "elsewhere"):
+    which, host = (1, "here") if sys.argv[1] == "noted" else (5, "other")
+    note({"process": which, "host": host, "what": "failed: ValueError: no"})
+    sys.exit(1 if number == 0 else time.sleep(600))
 if sys.argv[1] == "aborted" and number == 0:
     os.abort()
 if sys.argv[1] == "killed" and number == 0:
@@ -138,12 +147,14 @@ def test_launch_numbers_the_processes_and_their_lines(
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("status", "process 1 ended with status 3; all others are ended."),
-        ("killed", "process 0, the coordinator, was ended by SIGKILL; all others are ended."),
+        ("status", "process 1 ended with status 3: the reason"),
+        ("killed", "process 0, the coordinator, was ended by SIGKILL"),
+        ("aborted", "process 0, the coordinator, was ended by SIGABRT"),
+        ("noted", "process 1 failed: ValueError: no"),
+        ("elsewhere", "process 5 on other failed: ValueError: no"),
         (
-            "aborted",
-            "process 0, the coordinator, was ended by SIGABRT; all others are ended.\n"
-            "  JAX ends a process after the connection to another one is lost: process 1 was silent.",
+            "early",
+            "process 1 ended with status 0 before trl.distributed.initialize(), where another",
         ),
     ],
 )
@@ -156,14 +167,16 @@ def test_launch_names_the_process_that_fails(
 ) -> None:
     ended, send = set[int](), launch._signal
 
-    def record(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    def record(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         ended.add(process.pid)
         send(process, number)
 
     monkeypatch.setattr(launch, "_signal", record)
     assert launch.main(["-n", "2", script, how]) == 1
-    assert f"timerl launch: {said}" in capfd.readouterr().err
-    assert len(ended) == 2  # also the children of the process that has failed
+    err = capfd.readouterr().err.splitlines()
+    assert err[-2].startswith(f"timerl launch: {said}")
+    assert err[-1].startswith("  All others are ended. Start the command again; ")
+    assert len(ended) == 2 or how == "early"  # also the children of the process that has failed
 
 
 def test_only_process_0_reads_the_input(script: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +203,8 @@ def test_launch_ends_when_nobody_reads_its_output(
     script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdout", _Closed())
-    assert launch.main(["-n", "1", script, "sleeps"]) == 1
+    with pytest.raises(BrokenPipeError):  # `timerl` ends with status 141
+        launch.main(["-n", "1", script, "sleeps"])
 
 
 def test_launch_replaces_characters_that_its_output_lacks(
@@ -209,7 +223,7 @@ def test_an_interrupt_while_the_processes_end_leaves_none(
 ) -> None:
     sent, send = [], launch._signal
 
-    def interrupted(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    def interrupted(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         sent.append(number)
         if len(sent) == 1:
             raise KeyboardInterrupt
