@@ -285,8 +285,9 @@ class _Launched:
                     one.wait()
 
     def _finish_output(self) -> None:
+        until = time.monotonic() + _GRACE
         for one in self._outputs:
-            one.join(_GRACE)
+            one.join(max(0.0, until - time.monotonic()))
 
 
 def _ending(code: int | None) -> str:

@@ -27,7 +27,7 @@ def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         begin(self, *args)
 
     monkeypatch.setattr(Peers, "__init__", record)
-    monkeypatch.setattr(Peers, "_force", lambda self, seconds: None)
+    monkeypatch.setattr(Peers, "_force", lambda self: None)
     monkeypatch.setattr(peer_hub, "_LEFT", 0.2)
     yield
     for one in made:

@@ -18,7 +18,8 @@ import pytest
 import timerl_nb as trl
 from tests.workers import settings
 from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError
-from timerl_nb.cli import launch
+from timerl_nb.cli import launch, main
+from timerl_nb.distributed import initialization
 from timerl_nb.distributed.initialization import COORDINATOR, PROCESS, PROCESSES
 from timerl_nb.runtime.xla.hlo.collective_traffic import Communication
 
@@ -88,6 +89,20 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
     found = json.loads(alone.stdout.splitlines()[-1])
     assert found["whole"] == first["whole"]  # sums of two numbers have one order
     assert found["resumed"] == first["whole"]
+
+
+def test_train_in_two_processes_and_resume_in_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    words = "-n 2 timerl train reinforce --env CartPole-v1 --bounds B=2,I=2,T=4 --every 1 --log "
+    words += "--option executor=xla"
+    done = launched(*words.split(), "--folder", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "[0] finished: 2 turns" in done.stdout and "[1]" not in done.stdout
+    assert main(["resume", str(folder), "--more", "1", "--quiet"]) == 0
+    assert "finished: 3 turns" in capfd.readouterr().out
+    assert len((folder / "log.csv").read_text().splitlines()) == 1 + 3
 
 
 SCRIPT = """
@@ -247,6 +262,11 @@ def test_launch_refuses_impossible_hosts(words: Sequence[str], said: str) -> Non
         launch.main(words)
 
 
+def test_commands_of_one_process_are_refused() -> None:
+    with pytest.raises(OptionError, match="cannot run 'timerl sweep' in several processes"):
+        launch.main(["-n", "2", "timerl", "sweep", "ppo"])
+
+
 def test_a_script_without_launch_has_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trl.distributed.initialize() == trl.distributed.Processes(0, 1)
     assert trl.distributed.initialize("localhost:1", 1, 0).is_first
@@ -298,6 +318,70 @@ def test_initialize_after_the_first_use_of_jax_is_refused() -> None:
     )
     done = run("-c", code)
     assert "JAX was used before trl.distributed.initialize" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        # salloc: no step
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}, "SLURM has allocated 4 tasks.*srun -n 1"),
+        (
+            {  # an interactive step of salloc
+                "SLURM_JOB_ID": "7",
+                "SLURM_NTASKS": "4",
+                "SLURM_STEP_NUM_TASKS": "1",
+                "SLURM_STEP_NODELIST": "n[1-2]",
+                "SLURM_PROCID": "0",
+                "SLURM_LOCALID": "0",
+            },
+            "SLURM has allocated 4 tasks.*not started by `srun`",
+        ),
+        # Open MPI 5 and MPICH do not state an address
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE is 2, but the address"),
+        ({"PMI_SIZE": "2"}, "PMI_SIZE is 2, but the address of process 0 is unknown"),
+    ],
+)
+def test_a_scheduler_that_has_not_started_the_process(
+    variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OptionError, match=f"(?s){said}"):
+        trl.distributed.initialize()
+
+
+def test_variables_of_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`srun` and `mpirun`: the connection has the address and the number of the task."""
+    found = list[Any]()
+
+    def connect(named: dict[str, Any], *_: Any) -> None:
+        found.append((named["coordinator_address"], named["num_processes"], named["process_id"]))
+        raise ConnectionError("1 of 4 processes came within 1 seconds. Missing: process 1, 2, 3")
+
+    monkeypatch.setattr(initialization, "connect", connect)
+    monkeypatch.setattr(initialization, "was_jax_used", lambda: False)
+    slurm = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_NTASKS": "4",
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_STEP_NODELIST": "n[1-2]",
+        "SLURM_PROCID": "3",
+        "SLURM_LOCALID": "1",
+    }
+    mpi = {
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "OMPI_COMM_WORLD_RANK": "1",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        "OMPI_MCA_orte_hnp_uri": "4096.0;tcp://10.96.0.1:34911",
+    }
+    for variables, address in ((slurm, "n1:61447"), (mpi, "10.96.0.1:61441")):
+        with monkeypatch.context() as at:
+            for name, value in variables.items():
+                at.setenv(name, value)
+            said = f"could not be connected at {address}: 1 of 4 processes came .* Missing"
+            with pytest.raises(ExecutionError, match=said):
+                trl.distributed.initialize()
+    assert found == [("n1:61447", 4, 3), ("10.96.0.1:61441", 2, 1)]
 
 
 def test_a_missing_coordinator_and_a_used_port_are_refused() -> None:

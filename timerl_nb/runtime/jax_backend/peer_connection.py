@@ -98,7 +98,11 @@ class Peers:
         self._leaving = False
         self._combined: dict[str, tuple[str, str]] = {}
         self._received = Event()
-        Thread(target=self._listen, name="timerl-peers", daemon=True).start()
+        self._until, self._ending = float("inf"), Event()
+        # started now, since a process that ends cannot start threads
+        Thread(target=self._end_late, name="timerl-end", daemon=True).start()
+        self._thread = Thread(target=self._listen, name="timerl-peers", daemon=True)
+        self._thread.start()
 
     failure: Failure | None
 
@@ -126,19 +130,27 @@ class Peers:
             return
         self.failure = failure
         self._note(failure)
+        # an error has its traceback, and ends its process
+        own = failure.process == self.number and failure.what.startswith(FAILED)
+        if not own:
+            _say(f"timerl: {failure}. Process {self.number} ends.")
         self._known.set()
         self._received.set()
-        own = failure.process == self.number
-        if not own or not failure.what.startswith(FAILED):  # an error has its traceback
-            _say(f"timerl: {failure}. Process {self.number} ends.")
         self.end_within(GRACE + 8 if own else GRACE)
 
     def end_within(self, seconds: float) -> None:
         """End the process after a time: its main thread may wait for another one in a collective operation."""
-        Thread(target=self._force, args=(seconds,), daemon=True).start()
+        self._until = min(self._until, time.monotonic() + seconds)
+        self._ending.set()
 
-    def _force(self, seconds: float) -> None:
-        time.sleep(seconds)
+    def _end_late(self) -> None:
+        self._ending.wait()
+        while not self._over and (left := self._until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+        if not self._over:
+            self._force()
+
+    def _force(self) -> None:
         if self._hub is not None:
             self._hub.wait_for_others(GRACE)
         with suppress(Exception):
@@ -213,7 +225,9 @@ class Peers:
     def close(self) -> None:
         """Close the connection."""
         self._over = True
+        self._ending.set()
         self._lines.close()
+        self._thread.join(GRACE)
 
     def drop(self) -> None:
         """Close a fork's copy of the connection, so that the death of this process is noticed."""

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from threading import Lock, Thread
 from typing import Any, Final
 
-from timerl_nb.base.errors import ExecutionError
+from timerl_nb.base.errors import ExecutionError, TimeRLError
 
 _LEFT: Final = 3.0  # seconds that others may stay in a run that one process has left with an error
 _LONGEST: Final = 1 << 16  # bytes of a line, and of a first line
@@ -53,7 +53,8 @@ class Failure:
 
 def summary(error: BaseException) -> str:
     """Return the type and the message of an error in one line."""
-    text = " ".join(str(error).split())
+    text = " ".join((error.what if isinstance(error, TimeRLError) else str(error)).split())
+    text = text.removesuffix(".")
     return f"{type(error).__name__}: {text}"[:_TEXT] if text else type(error).__name__
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ _SHUTDOWN: Final = (
 )
 _CLEANING: Final = 1.0  # seconds of a failed process for other exit handlers; that of JAX may wait for a lost result
 _LOST: Final = 1.5  # seconds until the cause of a lost connection is known
+_COLLECTIVE: Final = re.compile(r"Gloo|NCCL|RCCL|[Cc]ollective")
 _peers: Peers | None = None
 
 
@@ -174,9 +176,10 @@ def joint_run(*, several: bool) -> Iterator[None]:
 
 
 def _is_lost_connection(error: BaseException | None) -> bool:
-    """Whether an error comes from JAX's operations, as those on a lost connection to another process do."""
+    """Whether an error may come from a collective operation without one of its processes."""
     while error is not None:
-        if isinstance(error, jax.errors.JaxRuntimeError):
+        # JAX converts some errors of Gloo to ValueError
+        if isinstance(error, jax.errors.JaxRuntimeError) or _COLLECTIVE.search(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False
