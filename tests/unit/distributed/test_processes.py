@@ -275,6 +275,7 @@ def test_a_script_without_launch_has_one_process(monkeypatch: pytest.MonkeyPatch
     for name, value in ((COORDINATOR, "localhost:1"), (PROCESSES, "1"), (PROCESS, "0")):
         monkeypatch.setenv(name, value)
     assert trl.distributed.initialize().count == 1
+    assert COORDINATOR not in os.environ  # programs that this one starts do not belong to it
 
 
 @pytest.mark.parametrize(

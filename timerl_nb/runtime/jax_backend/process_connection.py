@@ -79,9 +79,8 @@ def connect(
     asked: Any = jax.config
     if getattr(asked, "jax_cpu_collectives_implementation", "gloo") in (None, "none"):
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    if (
-        _PREEMPTION.upper() not in environment()
-    ):  # it ignores SIGTERM, by which schedulers end a process
+    # the service ignores SIGTERM, by which schedulers end a process
+    if _PREEMPTION.upper() not in environment():
         jax.config.update(_PREEMPTION, False)
     try:
         jax.distributed.initialize(
