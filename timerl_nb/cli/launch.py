@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -10,22 +12,37 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from threading import Event, Thread
-from typing import IO, Final, NoReturn, TextIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
+from typing import Any, Final, NoReturn
 
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.options import environment
 from timerl_nb.cli.support.argument_parser import Parser, positive
 from timerl_nb.cli.support.exit_status import FAILED, FINE, INTERRUPTED
-from timerl_nb.distributed.initialization import COORDINATOR, HEARTBEAT, PROCESS, PROCESSES
+from timerl_nb.cli.support.process_output import ProcessOutput
+from timerl_nb.cli.support.sweep_workers import CHILD, ROOT
+from timerl_nb.distributed.initialization import (
+    COORDINATOR,
+    HEARTBEAT,
+    NOTES,
+    PROCESS,
+    PROCESSES,
+    WAITING,
+)
+from timerl_nb.runtime.jax_backend.peer_hub import DIED, Failure
 
 _EXAMPLES: Final = """  timerl launch -n 2 train.py --steps 1000
+  timerl launch -n 2 timerl train ppo --folder runs/ppo
+  timerl launch -n 2 timerl resume runs/ppo
   timerl launch -n 4 --devices-per-process 2 train.py
   timerl launch -n 8 --nodes 2 --node 0 --coordinator 10.0.0.1:1234 train.py    on the first host
   timerl launch -n 8 --nodes 2 --node 1 --coordinator 10.0.0.1:1234 train.py    on the second host
 
-The script calls trl.distributed.initialize() first.
+A Python file calls trl.distributed.initialize() first.
 """
+_OURS: Final = "timerl"
 _GRACE: Final = 5.0  # seconds between a request to end and a kill
 _POLL: Final = 0.05
 _VIRTUAL: Final = "--xla_force_host_platform_device_count"
@@ -62,7 +79,11 @@ def main(words: Sequence[str]) -> int:
         default=30,
         help="seconds after which a process without a heartbeat counts as dead (default: 30)",
     )
-    parser.add_argument("script", nargs="?", help="a Python file with its arguments, or -m MODULE")
+    parser.add_argument(
+        "script",
+        nargs="?",
+        help="a Python file with its arguments, -m MODULE, or timerl train or timerl resume",
+    )
     given = parser.parse_words(own)
     if not script:
         parser.error("the script is missing")
@@ -90,8 +111,11 @@ def main(words: Sequence[str]) -> int:
     if given.devices_per_process is not None:
         flags = environment().get("XLA_FLAGS", "")
         variables["XLA_FLAGS"] = f"{flags} {_VIRTUAL}={given.devices_per_process}".strip()
-    with _interrupted_by(signal.SIGTERM, signal.SIGHUP):
-        return _Launched([sys.executable, *script], numbers, variables).wait()
+    with (
+        _interrupted_by(signal.SIGTERM, signal.SIGHUP),
+        TemporaryDirectory(prefix="timerl-launch-") as folder,
+    ):
+        return _Launched(_command(script), numbers, variables, Path(folder)).wait()
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -112,6 +136,22 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(words[:k]), rest[1:] if rest[:1] == ["--"] else rest
 
 
+def _command(script: Sequence[str]) -> list[str]:
+    """Return the command of each process.
+
+    Raises:
+        OptionError: it is a command of `timerl` that has one process.
+    """
+    if script[0] != _OURS or Path(_OURS).exists():
+        return [sys.executable, *script]
+    if script[1:2] not in (["train"], ["resume"]):
+        raise OptionError(
+            f"`timerl launch` cannot run {shlex.join(script[:2])!r} in several processes.",
+            hint="launch a Python file, `timerl train` or `timerl resume`.",
+        )
+    return [sys.executable, "-c", CHILD, ROOT, *script[1:]]
+
+
 def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -125,51 +165,51 @@ class _Launched:
         command: the command of each process.
         numbers: the numbers of the processes on this host.
         variables: environment variables of all of them.
+        folder: the folder for their notes.
     """
 
     def __init__(
-        self, command: Sequence[str], numbers: range, variables: Mapping[str, str]
+        self, command: Sequence[str], numbers: range, variables: Mapping[str, str], folder: Path
     ) -> None:
-        self._processes: dict[int, subprocess.Popen[str]] = {}
-        self._readers: list[Thread] = []
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._outputs: list[ProcessOutput] = []
+        self._errors: dict[int, ProcessOutput] = {}
+        self._folder = folder
         self._lost = Event()  # nobody reads the output any more
         try:
             for number in numbers:
-                own = {**environment(), **variables, PROCESS: str(number)}
+                own = {**environment(), **variables, PROCESS: str(number), NOTES: str(folder)}
                 process = subprocess.Popen(
                     command,
                     env=own,
                     stdin=None if number == 0 else subprocess.DEVNULL,  # only one can read a line
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    text=True,
-                    errors="replace",
                     start_new_session=True,  # Ctrl-C reaches them through this process, once
                 )
                 self._processes[number] = process
                 for stream, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
                     assert stream is not None
-                    reader = Thread(
-                        target=_forward, args=(stream, target, number, self._lost), daemon=True
-                    )
-                    reader.start()
-                    self._readers.append(reader)
+                    self._errors[number] = ProcessOutput(stream, target, number, self._lost)
+                    self._outputs.append(self._errors[number])
         except BaseException:
             self._end(signal.SIGKILL)
             raise
 
     def wait(self) -> int:
-        """Wait for all processes, and return the exit status. If one fails, the others are ended."""
+        """Wait for all processes, and return the exit status. If one fails, the others are ended.
+
+        Raises:
+            BrokenPipeError: nobody reads the output.
+        """
         try:
             while True:
                 codes = {number: one.poll() for number, one in self._processes.items()}
-                failed = [number for number, code in codes.items() if code not in (None, 0)]
                 if self._lost.is_set():
                     self._end(signal.SIGINT)
-                    return FAILED
-                if failed:
-                    # processes that end because of another one follow it; the first found is the cause
-                    return self._report(failed, codes)
+                    raise BrokenPipeError
+                if any(codes.values()) or self._waits_in_vain(codes):
+                    return self._report(codes)
                 if None not in codes.values():
                     self._finish_output()
                     return FINE
@@ -180,35 +220,47 @@ class _Launched:
             print("timerl launch: interrupted; all processes have ended.", file=sys.stderr)
             return INTERRUPTED
 
-    def _report(self, failed: Sequence[int], codes: Mapping[int, int | None]) -> int:
+    def _waits_in_vain(self, codes: Mapping[int, int | None]) -> bool:
+        """Whether a process waits for one that has ended without connecting to the others."""
+        ended = any(code == 0 and self._note(number) is None for number, code in codes.items())
+        return ended and any(self._note(number) == WAITING for number in codes)
+
+    def _note(self, number: int) -> Any:
+        """Return the note of a process: a state, or the fields of a `Failure`; None without a note."""
+        try:
+            return json.loads((self._folder / str(number)).read_text())
+        except (OSError, ValueError):
+            return None
+
+    def _report(self, codes: Mapping[int, int | None]) -> int:
+        """End all processes, and name the first that failed as the last line of the output."""
         self._end(signal.SIGTERM)
         self._finish_output()
-        for number in failed:
+        notes = {number: self._note(number) for number in codes}
+        known = [Failure(**note) for note in notes.values() if isinstance(note, dict)]
+        if known:
+            number, code = known[0].process, codes.get(known[0].process)
+        else:  # JAX aborts a process after the connection to another one is lost
+            ranks = {None: 3, 0: 2, -signal.SIGABRT: 1}
+            waiting = WAITING in notes.values() and not any(codes.values())
+            number = min(
+                codes, key=lambda k: 0 if waiting and codes[k] == 0 else ranks.get(codes[k], 0)
+            )
             code = codes[number]
-            assert code is not None
-            how = (
-                f"was ended by {signal.Signals(-code).name}"
-                if code < 0
-                else f"ended with status {code}"
-            )
-            about = ", the coordinator," if number == 0 else ""
-            print(
-                f"timerl launch: process {number}{about} {how}; all others are ended.",
-                file=sys.stderr,
-            )
-        aborted = any(codes[number] == -signal.SIGABRT for number in failed)
-        others = [
-            f"process {number} {'was silent' if code is None else 'had ended with status 0'}"
-            for number, code in codes.items()
-            if code in (None, 0)
-        ]
-        if aborted and others:
-            print(
-                f"  JAX ends a process after the connection to another one is lost: {', '.join(others)}.",
-                file=sys.stderr,
-            )
+        about = f"process {number}{', the coordinator,' if number == 0 else ''}"
+        if number not in codes:
+            about = f"process {number} on {known[0].host}"
+        if known and (code is None or known[0].what != DIED):
+            what = known[0].what
+        elif not known and code == 0:
+            what = "ended with status 0 before trl.distributed.initialize(), where another process waits for it"
+        else:
+            last = self._errors[number].last_line
+            what = f"{_ending(code)}{f': {last}' if last and code != 0 else ''}"
         print(
-            "  Start the command again; a script with program.resume(folder) continues from the last saved state.",
+            f"timerl launch: {about} {what}\n"
+            "  All others are ended. Start the command again; a script with program.resume(folder) continues from the "
+            "last saved state.",
             file=sys.stderr,
         )
         return FAILED
@@ -233,11 +285,18 @@ class _Launched:
                     one.wait()
 
     def _finish_output(self) -> None:
-        for reader in self._readers:
-            reader.join(_GRACE)
+        until = time.monotonic() + _GRACE
+        for one in self._outputs:
+            one.join(max(0.0, until - time.monotonic()))
 
 
-def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
+def _ending(code: int | None) -> str:
+    """Describe the end of a process by its exit status."""
+    assert code is not None
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     """Send a signal to a process and its children."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
@@ -259,17 +318,3 @@ def _interrupted_by(*signals: signal.Signals) -> Iterator[None]:
 
 def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
-
-
-def _forward(stream: IO[str], target: TextIO, number: int, lost: Event) -> None:
-    """Copy lines to a stream, with the number of their process. If nobody reads the stream, set `lost`."""
-    encoding = target.encoding or "utf-8"
-    with stream:
-        for line in stream:
-            text = line.encode(encoding, "replace").decode(encoding)
-            try:
-                target.write(f"[{number}] {text.removesuffix(chr(10))}\n")
-                target.flush()
-            except (OSError, ValueError):
-                lost.set()
-                return

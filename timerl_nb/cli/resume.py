@@ -8,9 +8,12 @@ from typing import Final
 
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.options import environment
 from timerl_nb.cli import sweep
 from timerl_nb.cli.support.argument_parser import Parser
-from timerl_nb.cli.support.foreground_run import go_on
+from timerl_nb.cli.support.distributed_run import connect_launched, execute_together, on_all_devices
+from timerl_nb.cli.support.foreground_run import extended_request, go_on
+from timerl_nb.distributed.initialization import COORDINATOR
 
 _EXAMPLES: Final = """  timerl resume runs/reinforce-CartPole-v1-1
 
@@ -45,10 +48,19 @@ def main(words: Sequence[str]) -> int:
                 f"--iterations or --more applies to a run, but {folder} contains a sweep.",
                 hint=f"pass the folder of one of its runs, such as {sweep.first_run(folder)}.",
             )
+        if COORDINATOR in environment():
+            raise OptionError(
+                f"{folder} contains a sweep, the runs of which need no connection.",
+                hint=f"call `timerl resume {folder}` without `timerl launch`.",
+            )
         return sweep.go_on(folder)
     if given.iterations is not None and given.more is not None:
         raise OptionError(
             "--iterations and --more both set the number of iterations.",
             hint="leave out one of them.",
         )
+    me = connect_launched()
+    if me.count > 1:
+        asked = on_all_devices(extended_request(folder, given.iterations, given.more))
+        return execute_together(asked, asked.program(), folder, me, quiet=given.quiet)
     return go_on(folder, quiet=given.quiet, iterations=given.iterations, more=given.more)

@@ -25,6 +25,12 @@ from timerl_nb.cli.support.argument_parser import (
     parse_assignment,
     positive,
 )
+from timerl_nb.cli.support.distributed_run import (
+    connect_launched,
+    execute_together,
+    folder_of_process_0,
+    on_all_devices,
+)
 from timerl_nb.cli.support.foreground_run import attend
 from timerl_nb.cli.support.run_request import RunRequest
 from timerl_nb.compiler.language.argument_checks import seed_of
@@ -80,18 +86,30 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("--quiet", action="store_true", help="print neither progress nor advice")
     given = parser.parse_words(words[1:])
+    me = connect_launched()
     asked = replace(make_request(chosen, given, seed_of(given.seed)), seeds=given.seeds)
-    asked, program = asked.prepared()
-    folder, is_new = _claim_folder(asked, given.folder)
-    if not given.quiet:
+    asked, program = (asked if me.count == 1 else on_all_devices(asked)).prepared()
+    is_new = False
+
+    def claim() -> Path:
+        nonlocal is_new
+        folder, is_new = _claim_folder(asked, given.folder)
+        return folder
+
+    folder = folder_of_process_0(claim, me)
+    if not given.quiet and me.is_first:
         print(
-            f"{asked}\nfolder {folder}, saved every {_often(asked.every)}; Ctrl-C stops and saves"
+            f"{asked}\nfolder {folder}, saved every {_often(asked.every)}"
+            f"{'; Ctrl-C stops and saves' if me.count == 1 else ''}"
         )
         sys.stdout.flush()
     try:
+        if me.count > 1:
+            return execute_together(asked, program, folder, me, quiet=given.quiet)
         return attend(asked, program, folder, quiet=given.quiet)
     except (OptionError, BudgetError):
-        asked.take_back(folder, is_new=is_new)
+        if me.is_first:
+            asked.take_back(folder, is_new=is_new)
         raise
 
 

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import re
-import socket
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
+from timerl_nb.base.atomic_files import write_whole
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.base.options import environment
 from timerl_nb.compiler.language.foreign_names import explain_call_errors
-from timerl_nb.runtime.jax_backend.process_group import (
+from timerl_nb.runtime.jax_backend.peer_hub import Failure
+from timerl_nb.runtime.jax_backend.process_connection import (
+    cluster_arguments,
     connect,
     disconnect,
     is_connected,
-    process_count,
-    process_index,
+    was_jax_used,
 )
+from timerl_nb.runtime.jax_backend.process_group import process_count, process_index
 
 COORDINATOR: Final = "TIMERL_COORDINATOR"
 PROCESSES: Final = "TIMERL_PROCESSES"
 PROCESS: Final = "TIMERL_PROCESS"
 HEARTBEAT: Final = "TIMERL_HEARTBEAT"
-# Numbers of tasks of job schedulers that JAX recognises by itself: SLURM and Open MPI
-_TASKS: Final = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+NOTES: Final = "TIMERL_LAUNCH"  # the folder in which processes leave notes for `timerl launch`
+WAITING: Final = "waiting"
+# Numbers of tasks of job schedulers, of which JAX recognises SLURM and Open MPI 4 by itself
+_TASKS: Final = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_STEP_TASKS: Final = "SLURM_STEP_NUM_TASKS"
 USUAL_HEARTBEAT: Final = 30
 _DIGITS: Final = 9  # of a number of processes
-_RETRY: Final = 0.2  # seconds between two attempts to reach process 0
 
 
 @dataclass(frozen=True)
@@ -101,17 +108,32 @@ def initialize(
                 hint="call trl.distributed.initialize once per process.",
             )
         return found
-    if not named and not any(_from_environment(name, environment(), 1) > 1 for name in _TASKS):
+    if not named:
+        named = _from_scheduler(environment(), waited)
+    if named.get("num_processes", 1) == 1:
         return Processes(0, 1)
-    if named.get("num_processes") == 1:
-        return Processes(0, 1)
-    if named:
-        _check_address(named, waited)
+    if was_jax_used():
+        raise ExecutionError(
+            "JAX was used before trl.distributed.initialize.",
+            hint="call it at the beginning of the script, before arrays are made or programs are compiled.",
+        )
+    folder, number = environment().get(NOTES), named["process_id"]
+    _leave_note(folder, number, WAITING)
     try:
-        connect(named, waited, beat)
-    except Exception as error:
+        connect(named, waited, beat, partial(_leave_note, folder, number))
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
         raise _connection_error(error, named) from error
+    _leave_note(folder, number, "connected")
     return Processes(process_index(), process_count())
+
+
+def _leave_note(folder: str | None, number: int, state: str | Failure) -> None:
+    """Write the state of this process for `timerl launch`."""
+    if folder is None:
+        return
+    text = json.dumps(asdict(state) if isinstance(state, Failure) else state)
+    with suppress(OSError):  # the note only improves messages
+        write_whole(Path(folder) / str(number), text.encode())
 
 
 @explain_call_errors
@@ -125,14 +147,16 @@ def shutdown() -> None:
 
 
 def _arguments(
-    coordinator: object, processes: object, process: object, variables: Mapping[str, str]
+    coordinator: object, processes: object, process: object, variables: MutableMapping[str, str]
 ) -> dict[str, Any]:
     """Return the arguments for JAX; none if neither the caller nor `timerl launch` has set them."""
     given = {"coordinator": coordinator, "processes": processes, "process": process}
     if all(value is None for value in given.values()):
         if COORDINATOR not in variables:
             return {}
-        coordinator = variables[COORDINATOR]
+        coordinator = variables.pop(
+            COORDINATOR
+        )  # programs started by this one have other processes
         processes = _from_environment(PROCESSES, variables)
         process = _from_environment(PROCESS, variables)
     missing = [name for name, value in given.items() if value is None]
@@ -186,40 +210,36 @@ def _seconds(name: str, value: object) -> int:
     return integer(name, number, 1, 1 << 20)
 
 
-def _check_address(named: Mapping[str, Any], timeout: int) -> None:
-    """Check that process 0 can open its port, and that the others can reach it. JAX would end the process instead."""
-    host, _, port = named["coordinator_address"].rpartition(":")
-    try:
-        if named["process_id"] == 0:
-            with socket.socket() as tried:
-                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                tried.bind(("", int(port)))
-            return
-        until = time.monotonic() + timeout
-        while True:
-            try:
-                socket.create_connection(
-                    (host, int(port)), timeout=max(0.1, until - time.monotonic())
-                ).close()
-                return
-            except OSError:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(_RETRY)
-    except (OSError, OverflowError) as error:
-        raise _connection_error(error, named) from None
+def _from_scheduler(variables: Mapping[str, str], timeout: int) -> dict[str, Any]:
+    """Return the arguments for JAX from the variables of a job scheduler; none without a scheduler.
+
+    Raises:
+        OptionError: the variables belong to several tasks, but this process is not one of them.
+    """
+    counts = {name: _from_environment(name, variables, 1) for name in _TASKS}
+    name = next((name for name, count in counts.items() if count > 1), None)
+    if name is None:
+        return {}
+    step = _from_environment(_STEP_TASKS, variables, counts[name])
+    named = cluster_arguments(timeout)
+    if name.startswith("SLURM") and (not named or step != counts[name]):
+        raise OptionError(
+            f"SLURM has allocated {counts[name]} tasks, but this process was not started by `srun` as one of them.",
+            hint="start the script by `srun python SCRIPT`, or for one process by `srun -n 1 python SCRIPT`.",
+        )
+    if not named:
+        raise OptionError(
+            f"the environment variable {name} is {counts[name]}, but the address of process 0 is unknown.",
+            hint='pass it, as in trl.distributed.initialize("10.0.0.1:1234", processes, process) with the numbers of '
+            f"the MPI library. For a program of one process, remove {name} from the environment.",
+        )
+    return named
 
 
 def _connection_error(error: Exception, named: Mapping[str, Any]) -> ExecutionError:
     said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if "before any JAX" in said or "must be called before" in said:
-        return ExecutionError(
-            "JAX was used before trl.distributed.initialize.",
-            hint="call it at the beginning of the script, before arrays are made or programs are compiled.",
-        )
-    address = named.get("coordinator_address", "the address of the job scheduler")
     return ExecutionError(
-        f"the processes could not be connected at {address}: {said}",
+        f"process {named['process_id']} could not be connected at {named['coordinator_address']}: {said}.",
         hint="start all processes with the same address, at which process 0 can open a free port, and with "
         "different numbers.",
     )

@@ -13,6 +13,7 @@ from timerl_nb.base.ray_session import RaySession, reason_of_death
 from timerl_nb.compiler.language.argument_checks import is_number
 from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.distributed.initialization import HEARTBEAT, USUAL_HEARTBEAT, initialize, integer
+from timerl_nb.runtime.jax_backend.process_connection import report_end
 
 _USER: Final = "a distributed program"
 
@@ -164,5 +165,11 @@ class _Process:
     ) -> Any:
         environment()[HEARTBEAT] = str(beat)
         environment().setdefault("TIMERL_PROGRESS", "0")
-        initialize(address, count, number)
-        return function()
+        try:
+            initialize(address, count, number)
+            result = function()
+        except BaseException as error:
+            report_end(error)
+            raise
+        report_end(None)
+        return result

@@ -13,7 +13,7 @@ from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.passes.generator_choice import generator_of, with_generator
 from timerl_nb.compiler.symbolic.dimensions import Endless
 from timerl_nb.driver.compiling.compiler import Compiler
-from timerl_nb.runtime.jax_backend.arrays_and_devices import device_count
+from timerl_nb.driver.compiling.machine_dependent_options import for_all_devices
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class CompileRequest:
 
     def __post_init__(self) -> None:
         if self.options.devices == "all":
-            object.__setattr__(self, "options", self.options.with_(devices=device_count()))
+            object.__setattr__(self, "options", for_all_devices(self.options))
         _check_dims(self.compiler.pdg, self.options)
         _check_effect(self.options, self.bounds)
         drawing = _with_generator(self.compiler, self.options.random)

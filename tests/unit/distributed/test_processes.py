@@ -18,7 +18,8 @@ import pytest
 import timerl_nb as trl
 from tests.workers import settings
 from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError
-from timerl_nb.cli import launch
+from timerl_nb.cli import launch, main
+from timerl_nb.distributed import initialization
 from timerl_nb.distributed.initialization import COORDINATOR, PROCESS, PROCESSES
 from timerl_nb.runtime.xla.hlo.collective_traffic import Communication
 
@@ -97,15 +98,39 @@ def test_two_processes_find_what_one_with_two_devices_does(tmp_path: Path) -> No
     assert found["resumed"] == first["whole"]
 
 
+def test_train_in_two_processes_and_resume_in_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    words = "-n 2 timerl train reinforce --env CartPole-v1 --bounds B=2,I=2,T=4 --every 1 --log "
+    words += "--option executor=xla"
+    done = launched(*words.split(), "--folder", str(folder))
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if "[Gloo]" not in line]
+    assert all(line.startswith("[0] ") for line in lines) and "[0] finished: 2 turns" in done.stdout
+    assert main(["resume", str(folder), "--more", "1", "--quiet"]) == 0
+    assert "finished: 3 turns" in capfd.readouterr().out
+    assert len((folder / "log.csv").read_text().splitlines()) == 1 + 3
+
+
 SCRIPT = """
-import os, pathlib, signal, sys, time
+import json, os, pathlib, signal, sys, time
 number = int(os.environ["TIMERL_PROCESS"])
+def note(state):
+    pathlib.Path(os.environ["TIMERL_LAUNCH"], str(number)).write_text(json.dumps(state))
 if sys.argv[1] == "reads":
     print(sys.stdin.read())
     sys.exit()
 print("process", number, sys.argv[1:], os.environ["TIMERL_PROCESSES"], os.environ.get("XLA_FLAGS", ""))
 if sys.argv[1] == "status" and number == 1:
+    print("the reason\\n  a detail\\n[Gloo] closed", file=sys.stderr, end="")
     sys.exit(3)
+if sys.argv[1] == "early":
+    note("waiting") if number == 0 else sys.exit()
+if sys.argv[1] in ("noted", "elsewhere"):
+    which, host = (1, "here") if sys.argv[1] == "noted" else (5, "other")
+    note({"process": which, "host": host, "what": "failed: ValueError: no"})
+    sys.exit(1 if number == 0 else time.sleep(600))
 if sys.argv[1] == "aborted" and number == 0:
     os.abort()
 if sys.argv[1] == "killed" and number == 0:
@@ -145,12 +170,14 @@ def test_launch_numbers_the_processes_and_their_lines(
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("status", "process 1 ended with status 3; all others are ended."),
-        ("killed", "process 0, the coordinator, was ended by SIGKILL; all others are ended."),
+        ("status", "process 1 ended with status 3: the reason"),
+        ("killed", "process 0, the coordinator, was ended by SIGKILL"),
+        ("aborted", "process 0, the coordinator, was ended by SIGABRT"),
+        ("noted", "process 1 failed: ValueError: no"),
+        ("elsewhere", "process 5 on other failed: ValueError: no"),
         (
-            "aborted",
-            "process 0, the coordinator, was ended by SIGABRT; all others are ended.\n"
-            "  JAX ends a process after the connection to another one is lost: process 1 was silent.",
+            "early",
+            "process 1 ended with status 0 before trl.distributed.initialize(), where another",
         ),
     ],
 )
@@ -163,14 +190,16 @@ def test_launch_names_the_process_that_fails(
 ) -> None:
     ended, send = set[int](), launch._signal
 
-    def record(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    def record(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         ended.add(process.pid)
         send(process, number)
 
     monkeypatch.setattr(launch, "_signal", record)
     assert launch.main(["-n", "2", script, how]) == 1
-    assert f"timerl launch: {said}" in capfd.readouterr().err
-    assert len(ended) == 2  # also the children of the process that has failed
+    err = capfd.readouterr().err.splitlines()
+    assert err[-2].startswith(f"timerl launch: {said}")
+    assert err[-1].startswith("  All others are ended. Start the command again; ")
+    assert len(ended) == 2 or how == "early"  # also the children of the process that has failed
 
 
 def test_only_process_0_reads_the_input(script: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -197,7 +226,8 @@ def test_launch_ends_when_nobody_reads_its_output(
     script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdout", _Closed())
-    assert launch.main(["-n", "1", script, "sleeps"]) == 1
+    with pytest.raises(BrokenPipeError):  # `timerl` ends with status 141
+        launch.main(["-n", "1", script, "sleeps"])
 
 
 def test_launch_replaces_characters_that_its_output_lacks(
@@ -216,7 +246,7 @@ def test_an_interrupt_while_the_processes_end_leaves_none(
 ) -> None:
     sent, send = [], launch._signal
 
-    def interrupted(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    def interrupted(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         sent.append(number)
         if len(sent) == 1:
             raise KeyboardInterrupt
@@ -240,6 +270,11 @@ def test_launch_refuses_impossible_hosts(words: Sequence[str], said: str) -> Non
         launch.main(words)
 
 
+def test_commands_of_one_process_are_refused() -> None:
+    with pytest.raises(OptionError, match="cannot run 'timerl sweep' in several processes"):
+        launch.main(["-n", "2", "timerl", "sweep", "ppo"])
+
+
 def test_a_script_without_launch_has_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trl.distributed.initialize() == trl.distributed.Processes(0, 1)
     assert trl.distributed.initialize("localhost:1", 1, 0).is_first
@@ -247,6 +282,7 @@ def test_a_script_without_launch_has_one_process(monkeypatch: pytest.MonkeyPatch
     for name, value in ((COORDINATOR, "localhost:1"), (PROCESSES, "1"), (PROCESS, "0")):
         monkeypatch.setenv(name, value)
     assert trl.distributed.initialize().count == 1
+    assert COORDINATOR not in os.environ  # programs that this one starts do not belong to it
 
 
 @pytest.mark.parametrize(
@@ -291,6 +327,70 @@ def test_initialize_after_the_first_use_of_jax_is_refused() -> None:
     )
     done = run("-c", code)
     assert "JAX was used before trl.distributed.initialize" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        # salloc: no step
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}, "SLURM has allocated 4 tasks.*srun -n 1"),
+        (
+            {  # an interactive step of salloc
+                "SLURM_JOB_ID": "7",
+                "SLURM_NTASKS": "4",
+                "SLURM_STEP_NUM_TASKS": "1",
+                "SLURM_STEP_NODELIST": "n[1-2]",
+                "SLURM_PROCID": "0",
+                "SLURM_LOCALID": "0",
+            },
+            "SLURM has allocated 4 tasks.*not started by `srun`",
+        ),
+        # Open MPI 5 and MPICH do not state an address
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE is 2, but the address"),
+        ({"PMI_SIZE": "2"}, "PMI_SIZE is 2, but the address of process 0 is unknown"),
+    ],
+)
+def test_a_scheduler_that_has_not_started_the_process(
+    variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OptionError, match=f"(?s){said}"):
+        trl.distributed.initialize()
+
+
+def test_variables_of_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`srun` and `mpirun`: the connection has the address and the number of the task."""
+    found = list[Any]()
+
+    def connect(named: dict[str, Any], *_: Any) -> None:
+        found.append((named["coordinator_address"], named["num_processes"], named["process_id"]))
+        raise ConnectionError("1 of 4 processes came within 1 seconds. Missing: process 1, 2, 3")
+
+    monkeypatch.setattr(initialization, "connect", connect)
+    monkeypatch.setattr(initialization, "was_jax_used", lambda: False)
+    slurm = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_NTASKS": "4",
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_STEP_NODELIST": "n[1-2]",
+        "SLURM_PROCID": "3",
+        "SLURM_LOCALID": "1",
+    }
+    mpi = {
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "OMPI_COMM_WORLD_RANK": "1",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        "OMPI_MCA_orte_hnp_uri": "4096.0;tcp://10.96.0.1:34911",
+    }
+    for variables, address in ((slurm, "n1:61447"), (mpi, "10.96.0.1:61441")):
+        with monkeypatch.context() as at:
+            for name, value in variables.items():
+                at.setenv(name, value)
+            said = f"could not be connected at {address}: 1 of 4 processes came .* Missing"
+            with pytest.raises(ExecutionError, match=said):
+                trl.distributed.initialize()
+    assert found == [("n1:61447", 4, 3), ("10.96.0.1:61441", 2, 1)]
 
 
 def test_a_missing_coordinator_and_a_used_port_are_refused() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from timerl_nb.base.errors import TimeRLError
+from timerl_nb.runtime.jax_backend.process_connection import report_end
 
 FINE: Final = 0
 FAILED: Final = 1
@@ -28,6 +29,7 @@ def outcome(name: str, do: Callable[[], int], *, traceback: bool = False) -> int
     try:
         return do()
     except TimeRLError as error:
+        report_end(error)
         if traceback:
             tracebacks.print_exception(error)
         else:

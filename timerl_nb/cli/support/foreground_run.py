@@ -44,8 +44,7 @@ def attend(asked: RunRequest, program: Program, folder: Path, *, quiet: bool = F
     """
     log = folder if asked.log else None
     if RunFolder(folder).is_empty:
-        for name in (JSONL, CSV):  # logs of a run that has saved no state
-            (folder / name).unlink(missing_ok=True)
+        clear_logs(folder)
         run = program.start(asked.seed, checkpoint=folder, every=asked.every, log=log)
     else:
         run = program.start(resume=folder, log=log)
@@ -63,15 +62,28 @@ def attend(asked: RunRequest, program: Program, folder: Path, *, quiet: bool = F
         result = run.result()
     except KeyboardInterrupt:
         return _stop_after_interrupt(run, folder)
+    report_result(asked, folder, result, run.turn, quiet=quiet)
+    return 0
+
+
+def clear_logs(folder: Path) -> None:
+    """Remove the logs of a run that has saved no state."""
+    for name in (JSONL, CSV):
+        (folder / name).unlink(missing_ok=True)
+
+
+def report_result(
+    asked: RunRequest, folder: Path, result: Result, turns: int, *, quiet: bool
+) -> None:
+    """Write the final means into the folder of a run, and print the result."""
     final = final_means(result)
     written = {name: str(value) for name, value in final.items()}  # JSON has no NaN
     write_json(folder / RESULT, FORMAT, VERSION, {"outputs": written})
-    print(f"finished: {format_count(run.turn, 'turn')}, {result.seconds:.1f} s; folder {folder}")
+    print(f"finished: {format_count(turns, 'turn')}, {result.seconds:.1f} s; folder {folder}")
     for name, x in result.items():
         print(f"  {name:10} {_summarize_output(x, len(result.seeds))}")
     if not quiet:
         print(_next(asked, folder, result))
-    return 0
 
 
 def go_on(
@@ -88,15 +100,19 @@ def go_on(
     Raises:
         ExecutionError: the folder contains no run, or its description is damaged.
     """
-    asked = RunRequest.read_from(folder)
-    if iterations is not None:
-        asked = asked.with_iterations(iterations)
-    if more is not None:
-        asked = asked.with_more_iterations(more)
+    asked = extended_request(folder, iterations, more)
     if not quiet:
         print(asked)
         sys.stdout.flush()
     return attend(asked, asked.program(), folder, quiet=quiet)
+
+
+def extended_request(folder: Path, iterations: int | None, more: int | None) -> RunRequest:
+    """Return the request in a folder, with another number of iterations; the arguments are those of `go_on`."""
+    asked = RunRequest.read_from(folder)
+    if iterations is not None:
+        asked = asked.with_iterations(iterations)
+    return asked if more is None else asked.with_more_iterations(more)
 
 
 def read_final_means(folder: Path) -> Mapping[str, float] | None:

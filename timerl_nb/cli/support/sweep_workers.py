@@ -26,8 +26,8 @@ from timerl_nb.cli.support.foreground_run import go_on
 
 OUTPUT: Final = "output.txt"
 # `-m` would import modules from the current folder, for example a `tqdm.py` there
-_ROOT: Final = str(Path(__file__).parents[3])
-_CHILD: Final = (
+ROOT: Final = str(Path(__file__).parents[3])
+CHILD: Final = (
     "import sys; sys.path.append(sys.argv.pop(1)); from timerl_nb.cli.main import main; "
     "sys.exit(main())"
 )
@@ -77,7 +77,7 @@ class Processes:
                 if self._over:
                     return -signal.SIGINT
                 process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", _CHILD, _ROOT, "resume", str(folder), "--quiet"],
+                    [sys.executable, "-P", "-c", CHILD, ROOT, "resume", str(folder), "--quiet"],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

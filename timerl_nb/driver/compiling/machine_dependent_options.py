@@ -5,9 +5,11 @@ from __future__ import annotations
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import Options
 from timerl_nb.compiler.memory.budget.budget_check import Planner
-from timerl_nb.driver.search.machine_constants import machine_here
+from timerl_nb.driver.search.machine_constants import machine_here, use_machine_of_process_0
 from timerl_nb.runtime.engine import Engine, load_engine
-from timerl_nb.runtime.jax_backend.arrays_and_devices import is_accelerated
+from timerl_nb.runtime.jax_backend.arrays_and_devices import device_count, is_accelerated
+from timerl_nb.runtime.jax_backend.process_connection import combine
+from timerl_nb.runtime.jax_backend.process_group import process_count
 from timerl_nb.runtime.xla.lowering.device_sharding import devices
 
 
@@ -69,6 +71,19 @@ def planner(options: Options, *, swap: bool = True, beyond: int = 0) -> Planner:
         lowered=options.executor == "xla",
         devices=options.device_count,
     )
+
+
+def for_all_devices(options: Options) -> Options:
+    """Return the options with the number of devices of all processes.
+
+    All processes then use the machine model of process 0, and the smallest memory of a device.
+    """
+    options = options.with_(devices=device_count())
+    if process_count() == 1 or options.backend != "jax":
+        return options
+    use_machine_of_process_0()
+    _, least = combine("memory", str(device_limit(options.with_(device_memory=None)) or ""))
+    return options.with_(device_memory=options.budget or (int(least) if least else None))
 
 
 def check_devices(options: Options) -> None:

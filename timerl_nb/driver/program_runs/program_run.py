@@ -27,6 +27,7 @@ from timerl_nb.execution.telemetry.program_live_frames import Telemetry, Watched
 from timerl_nb.execution.telemetry.progress_bar import saying, turns_bar
 from timerl_nb.runtime.interpreter.interpreter import Run
 from timerl_nb.runtime.jax_backend.arrays_and_devices import check_transfers
+from timerl_nb.runtime.jax_backend.process_connection import joint_run
 from timerl_nb.runtime.jax_backend.process_group import all_together, is_leader
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
@@ -72,9 +73,10 @@ def run_to_end(prepared: PreparedRun) -> Result:
     try:
         try:
             several = prepared.compiled.executable.processes > 1
-            with all_together(prepared.request.common_facts, several=several):
-                kept = open_run(prepared, held)
-            result = _run_to_end(prepared, kept)
+            with joint_run(several=several):
+                with all_together(prepared.common_facts, several=several):
+                    kept = open_run(prepared, held)
+                result = _run_to_end(prepared, kept)
         finally:
             held.release()
     finally:  # an interrupt may have stopped the first release

@@ -51,19 +51,6 @@ class RunRequest:
         return self.on_event is not None
 
     @property
-    def common_facts(self) -> dict[str, str]:
-        """The arguments that several processes must have in common, as each of them requires communication."""
-        outputs = None if self.outputs is None else list(self.outputs)
-        return {
-            "on_event=": "a recorder" if self.is_recorded else "None",
-            "outputs=": repr(outputs),
-            "gather=": repr(self.gather),
-            "checkpoint=": "None" if self.checkpoint is None else "a folder",
-            "every=": repr(self.every),
-            "resume=": "None" if self.resume is None else "a folder",
-        }
-
-    @property
     def shows_progress(self) -> bool:
         return progress_by_default() if self.progress is None else self.progress
 
@@ -86,6 +73,22 @@ class PreparedRun:
     seed: int
     supply: Supply | None = None
     loggers: Sequence[Logger] = ()
+
+    @property
+    def common_facts(self) -> dict[str, str]:
+        """The facts that several processes must have in common, as each of them decides about communication."""
+        request, compiled = self.request, self.compiled
+        outputs = None if request.outputs is None else list(request.outputs)
+        return {
+            "a bound": str(dict(compiled.bounds)),
+            "an option": str(compiled.options),
+            "on_event=": "a recorder" if request.is_recorded else "None",
+            "outputs=": repr(outputs),
+            "gather=": repr(request.gather),
+            "checkpoint=": "None" if request.checkpoint is None else "a folder",
+            "every=": repr(request.every),
+            "resume=": "None" if request.resume is None else "a folder",
+        }
 
 
 def prepare_whole_run(compiled: Compilation, request: RunRequest) -> PreparedRun:

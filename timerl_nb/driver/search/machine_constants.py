@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import Final
 
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.runtime.jax_backend.arrays_and_devices import device_name
+from timerl_nb.runtime.jax_backend.process_connection import combine
 from timerl_nb.runtime.state.disk_cache import CacheEntry, disk_cache, key_of
 
 _HERE: Final = "machine"
@@ -30,3 +32,10 @@ def keep(machine: Machine, purpose: str = _HERE) -> None:
     disk, name = disk_cache(), device_name()
     _known[None if disk is None else disk.folder, name, purpose] = machine
     CacheEntry(disk, lambda: key_of(purpose, name)).write(asdict(machine))
+
+
+def use_machine_of_process_0() -> None:
+    """Use the figures of process 0, so that all processes make the same choices. All must call it."""
+    disk, name = disk_cache(), device_name()
+    figures, _ = combine("machine", json.dumps(asdict(machine_here())))
+    _known[None if disk is None else disk.folder, name, _HERE] = Machine(**json.loads(figures))

@@ -6,7 +6,7 @@ import hashlib
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import jax
@@ -15,8 +15,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
+from timerl_nb.base.options import xla_flags
 
 _WIDTH = 16  # bytes of a digest
+# flags that may differ between processes: the number of virtual devices, and files
+_OWN_FLAGS = "--xla_force_host_platform_device_count", "--xla_dump", "--xla_gpu_cuda_data_dir"
 
 
 def process_count() -> int:
@@ -34,38 +37,28 @@ def is_leader() -> bool:
     return process_index() == 0
 
 
-def connect(named: Mapping[str, Any], timeout: int, heartbeat: int) -> None:
-    """Connect this process with the others.
-
-    Args:
-        named: Arguments of `jax.distributed.initialize`; none if JAX finds them in the job scheduler's variables.
-        timeout: Seconds to wait for the other processes.
-        heartbeat: Seconds after which a silent process counts as dead.
-    """
-    jax_config: Any = jax.config
-    if getattr(jax_config, "jax_cpu_collectives_implementation", "gloo") in (None, "none"):
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(
-        **named, initialization_timeout=timeout, heartbeat_timeout_seconds=heartbeat
-    )
-
-
-def disconnect() -> None:
-    """Disconnect this process from the others. Without a connection it does nothing."""
-    if is_connected():
-        jax.distributed.shutdown()
-
-
-def is_connected() -> bool:
-    return jax.distributed.is_initialized()
-
-
 def versions() -> dict[str, str]:
     """Return the versions that must be equal in all processes."""
+    try:
+        ours = version("timerl-nb")
+    except PackageNotFoundError:
+        ours = "that of a copy of its sources"
     return {
-        "the version of TimeRL-nb": version("timerl-nb"),
+        "the version of TimeRL-nb": ours,
         "the version of JAX": jax.__version__,
         "the version of Python": platform.python_version(),
+    }
+
+
+def settings() -> dict[str, str]:
+    """Return the settings, besides the options, that change the meaning or the communication of a program."""
+    used: Any = jax.config
+    names = "enable_x64", "default_matmul_precision", "numpy_dtype_promotion"
+    flags = (flag for flag in xla_flags().split() if not flag.startswith(_OWN_FLAGS))
+    return {
+        **{f"the setting jax_{name}": str(getattr(used, f"jax_{name}")) for name in names},
+        "the platform": jax.default_backend(),
+        "the environment variable XLA_FLAGS": " ".join(sorted(flags)),
     }
 
 
@@ -95,7 +88,7 @@ def check_agreement(facts: Mapping[str, str], failure: Exception | None = None) 
     for k, (name, text) in enumerate(facts.items()):
         others = np.flatnonzero(differs[:, k]).tolist()
         if others:
-            shown = text if len(text) < 80 and "\n" not in text else "another one"
+            shown = repr(text) if len(text) < 80 and "\n" not in text else "another one"
             raise ExecutionError(
                 f"the processes do not run the same program: {name} of process "
                 f"{', '.join(map(str, others))} differs from that of process 0. "

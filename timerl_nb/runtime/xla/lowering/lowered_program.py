@@ -31,7 +31,7 @@ from timerl_nb.compiler.memory.placement.passed_data import passed_on
 from timerl_nb.compiler.memory.steady_state.extrapolated_plan import layout_of
 from timerl_nb.runtime.fused_kernel import Kernel
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
-from timerl_nb.runtime.jax_backend.process_group import check_agreement, versions
+from timerl_nb.runtime.jax_backend.process_group import check_agreement, settings, versions
 from timerl_nb.runtime.output_assembly import OwnPart
 from timerl_nb.runtime.state.iteration_counter import TurnCounter
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
@@ -165,8 +165,9 @@ class Lowered:
         check_agreement(
             {
                 **versions(),
-                "the seed": f"the seed {seed}",
-                "the first iteration": f"the iteration {turn}",
+                **settings(),
+                "the seed": str(seed),
+                "the first iteration": str(turn),
                 "the dependence graph": digest_by_names(self.plan.pdg),
                 "the loop nest": str(self),
             }
