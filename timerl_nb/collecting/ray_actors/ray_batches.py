@@ -15,14 +15,13 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import (
     EnvError,
     ExecutionError,
-    MissingPartError,
     OptionError,
     ShapeError,
     TimeRLError,
     user_origin,
     warn,
 )
-from timerl_nb.base.ray_session import RaySession, reason_of_death
+from timerl_nb.base.ray_session import RaySession, missing_on_worker, reason_of_death
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.batch import Batch, Ended, Restart
 from timerl_nb.collecting.batch import Final as Ends
@@ -49,6 +48,7 @@ class _Worker:
     Attributes:
         shard, envs: position and number of the environments.
         actor: Ray's handle.
+        placed: reference of an answer that exists as soon as Ray has created the actor.
         opening: reference of the answer to `open`; None after a successful answer.
         since: time of its creation, in seconds.
         restarts: number of earlier actors of this group.
@@ -58,6 +58,7 @@ class _Worker:
     shard: Shard
     envs: int
     actor: Any = None
+    placed: Any = None
     opening: Any = None
     since: float = 0.0
     restarts: int = 0
@@ -120,9 +121,6 @@ class RayTurns:
         self._task, self._seed = task, seed
         self._session = RaySession.open("a collector")
         self._ray: Any = self._session.ray
-        self._actor_class: Any = self._ray.remote(
-            num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
-        )(EnvironmentActor)
         self._workers: list[_Worker] = []
         self._restarts: list[Restart] = []
         self._part: _BatchInProgress | None = None
@@ -159,18 +157,35 @@ class RayTurns:
 
     def _stored(self, x: Any, what: str) -> Any:
         """Return the reference of a value in Ray's object store."""
-        try:
+        with self._calling(f"{what} cannot be stored"):
             return self._ray.put(x)
-        except Exception as error:
-            raise self._explained(error, f"{what} cannot be stored") from error
+
+    @contextmanager
+    def _calling(self, what: str) -> Iterator[None]:
+        """Call Ray within this block, whose errors become those of this package.
+
+        Args:
+            what: the failed action, the beginning of the message.
+        """
+        try:
+            with self._session.connected():
+                yield
+        except (Exception, SystemExit) as error:  # the latter: another thread shuts Ray down
+            self._session.raise_explained(error, what)
 
     def _start(self, worker: _Worker) -> None:
         """Create the actor of a worker, without waiting for it."""
         ray, seed = self._ray, (self._seed + worker.restarts * APART) % 2**64
-        with _by_value(ray):
-            worker.actor, worker.since = self._actor_class.remote(), monotonic()
         about = versions(), backend.jax_settings(), [self._payload]
-        worker.opening = worker.actor.open.remote(*about, tuple(worker.shard), worker.envs, seed)
+        with self._calling(f"the worker of {worker} cannot be created"):
+            options = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
+            made = ray.remote(scheduling_strategy="SPREAD", **options)(EnvironmentActor)
+            with _by_value(ray):
+                worker.actor, worker.since = made.remote(), monotonic()
+            worker.placed = worker.actor.__ray_ready__.remote()
+            worker.opening = worker.actor.open.remote(
+                *about, tuple(worker.shard), worker.envs, seed
+            )
 
     def next(self, weights: Weights, version: int = 0) -> Batch:
         self._session.check_alive()
@@ -197,15 +212,14 @@ class RayTurns:
     def _broadcast(self, weights: Weights) -> Any:
         """Return the reference of weights, which are stored once."""
         if self._sent[0] is not weights:
-            arrays = {
-                n: x.cpu() if hasattr(x, "cpu") else np.asarray(x) for n, x in weights.items()
-            }
-            self._sent = weights, self._stored(arrays, "the weights")
+            sent = {n: _for_transfer(x) for n, x in weights.items()}
+            self._sent = weights, self._stored(sent, "the weights")
         return self._sent[1]
 
     def _request(self, worker: _Worker, part: _BatchInProgress) -> None:
-        ask = worker.actor.collect
-        part.requests[worker] = ask.remote(part.number, [part.weights], part.version)
+        with self._calling(f"a request to the worker of {worker} failed"):
+            ask = worker.actor.collect
+            part.requests[worker] = ask.remote(part.number, [part.weights], part.version)
 
     def _receive_one(self, part: _BatchInProgress | None) -> None:
         """Receive the next answer of any worker."""
@@ -213,16 +227,16 @@ class RayTurns:
         if part is not None:
             open_ones = [w for w in self._workers if w.opening is None and w not in part.received]
             going |= {part.requests[w]: w for w in open_ones}
-        self._session.check_alive()  # after a shutdown, a call would start another instance
         try:
-            ready, _ = self._ray.wait([*going], num_returns=1, timeout=_POLL)
+            ready = self._session.wait([*going], _POLL)
         except (Exception, SystemExit) as error:
-            raise self._explained(error, "waiting for the workers failed") from error
+            self._session.raise_explained(error, "waiting for the workers failed")
         self._check_starts()
         for ref in ready:
             worker = going[ref]
             try:
-                answer = self._ray.get(ref)
+                with self._session.connected():
+                    answer = self._ray.get(ref)
             except (self._ray.exceptions.RayError, SystemExit) as error:
                 self._replace(worker, part, error)
                 continue
@@ -237,10 +251,11 @@ class RayTurns:
                 self._copy(worker, part, answer["value"])
 
     def _check_starts(self) -> None:
+        """Check that Ray has created the workers; opening their environments may take any time."""
         late = [w for w in self._workers if w.opening is not None]
         late = [w for w in late if monotonic() - w.since > _PATIENCE]
+        late = [w for w in late if not self._session.wait([w.placed], 0)]
         if late:
-            self._session.check_alive()
             session, many = self._session, len(self._workers)
             raise ExecutionError(
                 f"{len(late)} of {format_count(many, 'worker')} did not start within {_PATIENCE:.0f} s: "
@@ -262,7 +277,7 @@ class RayTurns:
         dead = ("RayActorError", "ObjectLostError", "NodeDiedError", "WorkerCrashedError")
         dead = (*dead, "OutOfMemoryError", "ObjectFetchTimedOutError")
         if not isinstance(error, tuple(getattr(ray.exceptions, n) for n in dead)):
-            raise self._explained(error, f"the worker of {worker} failed") from error
+            self._session.raise_explained(error, f"the worker of {worker} failed")
         worker.deaths += 1
         reason = reason_of_death(error)
         if worker.deaths >= _DEATHS:
@@ -279,27 +294,18 @@ class RayTurns:
             f"the worker of {worker} died and is replaced; its environments begin new episodes.",
             hint="see batch.restarts for the lost steps and the reason.",
         )
-        with suppress(Exception):
-            ray.kill(worker.actor)
+        self._session.kill(worker.actor)
         worker.restarts += 1
         self._start(worker)
         if part is not None:
             self._request(worker, part)
 
-    def _explained(self, error: BaseException, what: str) -> TimeRLError:
-        """Return an error of Ray as one of this package."""
-        self._session.check_alive(error)
-        return self._session.explain(error, what)
-
     def _error_of(self, worker: _Worker, answer: Mapping[str, Any]) -> BaseException:
         """Return the error of an actor."""
         found, node = answer["error"], answer["node"]
         if isinstance(found, dict):
-            name = found["missing"]
-            return MissingPartError(
-                f"the worker of {worker} on {node} cannot import {name}: {found['said']}.",
-                hint=f"install the package on every machine, or pass it to Ray before trl.collect: "
-                f"ray.init(runtime_env={{'pip': ['{name.partition('.')[0]}']}}).",
+            return missing_on_worker(
+                found["missing"], found["said"], f"the worker of {worker} on {node}"
             )
         if isinstance(found, bytes):
             try:
@@ -330,13 +336,15 @@ class RayTurns:
         for name in _LARGE:
             into: dict[str, Array] = getattr(part, name)
             for key, x in piece[name].items():
-                self._copy_rows(into, key, x, worker, axis=0 if key.startswith("last_") else 1)
+                is_last = name == "arrays" and key in ("last_obs", "last_action_mask")
+                self._copy_rows(into, key, x, worker, axis=0 if is_last else 1)
         part.copies += sum(len(piece[name]) for name in _LARGE)
         part.received[worker] = {
             "final": {name: np.array(x) for name, x in piece["final"].items()},
             "episodes": tuple(np.array(x) for x in piece["episodes"]),
             "count": piece["count"],
             "speed": piece["speed"],
+            "names": {key for name in _LARGE for key in piece[name]},
         }
         part.requests[worker] = None  # releases the object
         worker.deaths = 0
@@ -359,6 +367,7 @@ class RayTurns:
     def _joined(self, part: _BatchInProgress) -> Batch:
         """Return the batch of all parts."""
         pieces = [(worker, part.received[worker]) for worker in self._workers]
+        _check_equal_names(pieces)
         finals = [
             piece["final"] | {"env": piece["final"]["env"] + w.rows.start} for w, piece in pieces
         ]
@@ -379,20 +388,21 @@ class RayTurns:
 
     def close(self) -> None:
         """Close the environments and end all actors."""
-        ray, part = self._ray, self._part
-        if self._session.is_alive:
-            busy = set[_Worker]()
-            if part is not None:
-                busy = {w for w in part.requests if w not in part.received}
-            idle = [w for w in self._workers if w not in busy and w.actor and w.opening is None]
-            with suppress(Exception):
-                ray.wait(
-                    [w.actor.close.remote() for w in idle], num_returns=len(idle), timeout=_CLOSING
-                )
-            for worker in self._workers:
-                if worker.actor is not None:
-                    with suppress(Exception):
-                        ray.kill(worker.actor)
+        part = self._part
+        busy = set[_Worker]()
+        if part is not None:
+            busy = {w for w in part.requests if w not in part.received}
+        idle = [w for w in self._workers if w not in busy and w.actor and w.opening is None]
+        with suppress(Exception, SystemExit):
+            with self._session.connected():
+                closing = [w.actor.close.remote() for w in idle]
+            until = monotonic() + _CLOSING
+            while closing and monotonic() < until:
+                done = self._session.wait(closing, until - monotonic(), len(closing))
+                closing = [ref for ref in closing if ref not in done]
+        for worker in self._workers:
+            if worker.actor is not None:
+                self._session.kill(worker.actor)
         self._workers, self._part, self._sent = [], None, (None, None)
         self._session.close()
 
@@ -402,6 +412,38 @@ def _split(envs: int, count: int) -> Iterator[_Worker]:
     ends = [envs * k // count for k in range(count + 1)]
     for first, last in zip(ends[:-1], ends[1:], strict=True):
         yield _Worker(Shard(first, envs), last - first)
+
+
+def _for_transfer(x: Any) -> Any:
+    """Return a weight in the memory of the host; other values, such as a module's extra state, are unchanged."""
+    if hasattr(x, "cpu"):
+        return x.cpu()
+    return np.asarray(x) if hasattr(x, "dtype") else x
+
+
+def _check_equal_names(pieces: Sequence[tuple[_Worker, Mapping[str, Any]]]) -> None:
+    """Check that the parts of a batch have equal arrays; rows of the others would be undefined.
+
+    Raises:
+        ShapeError: the policy returns an extra for the observations of some workers only.
+        EnvError: the environments of some workers only report masks.
+    """
+    every = {name for _, piece in pieces for name in piece["names"]}
+    for name in sorted(every):
+        have = [worker for worker, piece in pieces if name in piece["names"]]
+        others = [worker for worker, piece in pieces if name not in piece["names"]]
+        if not others:
+            continue
+        if name in ("action_mask", "last_action_mask"):
+            raise EnvError(
+                f"the worker of {have[0]} received an action_mask after the first reset, but the worker of "
+                f"{others[0]} did not.",
+                hint="report it in the infos of every reset and step, as Gymnasium's Taxi-v4 does.",
+            )
+        raise ShapeError(
+            f"the policy returns {name} for {have[0]}, but not for {others[0]}.",
+            hint="return equal extras for all observations.",
+        )
 
 
 def _joint_speed(part: _BatchInProgress, steps: int) -> float | None:
