@@ -294,6 +294,6 @@ def _start(ray: Any, user: str) -> None:
             ray.shutdown()
         raise ExecutionError(
             f"Ray does not start: {type(error).__name__}: {error}",
-            hint="check the environment variable RAY_ADDRESS, and that driver and cluster have equal "
-            f"versions of Ray and Python; or call ray.init(…) before {user}.",
+            hint="check the environment variables RAY_ADDRESS and, for a cluster with tokens, RAY_AUTH_MODE=token, and "
+            f"that driver and cluster have equal versions of Ray and Python; or call ray.init(…) before {user}.",
         ) from error

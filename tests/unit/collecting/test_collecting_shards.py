@@ -110,7 +110,8 @@ def group_of(task: Task, first: int, last: int, seed: int = SEED) -> Group:
 
 
 def collected(group: Group, number: int, weights: Mapping[str, Any], key: str = "w") -> Any:
-    return group.collect(number, key, 0, lambda _: {n: np.asarray(x) for n, x in weights.items()})
+    sent = {n: x if hasattr(x, "cpu") else np.asarray(x) for n, x in weights.items()}
+    return group.collect(number, key, 0, lambda _: sent)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -293,6 +294,36 @@ def test_random_generators_of_groups_draw_different_numbers(kind: str) -> None:
         turns = source(SEED)
         np.testing.assert_array_equal(whole[0], turns.next({}).action)
         turns.close()
+
+
+def test_modules_of_pytorch_draw_other_numbers_in_other_groups() -> None:
+    """All processes would otherwise begin with PyTorch's default seed."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: make torch-env")
+
+    class Drawing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.zeros(5))
+
+        def forward(self, obs: Any) -> Any:
+            logits = self.bias.expand(len(obs), 5)
+            return torch.distributions.Categorical(logits=logits).sample()
+
+    task = task_of("NumPy function")
+    spaces = task.spaces
+    task = replace(task, acting=acting_of(Drawing(), spaces, SEED).in_background())
+    found = list[Any]()
+    with restored_generators():
+        for first, last in ((0, 3), (3, 6), (3, 6)):
+            group = group_of(task, first, last)
+            draws = collected(group, 0, task.acting.weights)["arrays"]["action"]
+            only = torch.tensor([-99.0, -99.0, -99.0, -99.0, 99.0])
+            chosen = collected(group, 1, {"bias": only}, "new")
+            assert (chosen["arrays"]["action"] == 4).all()
+            found.append(draws)
+            group.close()
+    assert not np.array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[1], found[2])
 
 
 @contextmanager
