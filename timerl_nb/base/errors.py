@@ -17,11 +17,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import thread
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-_BETWEEN = tuple(m.__file__ for m in (contextlib, copy, dataclasses, functools, threading))
+_BETWEEN = tuple(m.__file__ for m in (contextlib, copy, dataclasses, functools, thread, threading))
 # these call methods of their arguments
 _LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("numpy", "jax"))
 _WIDGETS = f"{os.sep}timerl_widgets{os.sep}"

@@ -6,6 +6,7 @@ session.
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections import Counter
@@ -25,6 +26,10 @@ from timerl_nb.base.options import ray_address
 OLDEST: Final = (2, 60)  # as in pyproject.toml
 INSTALL: Final = 'pip install "timerl-nb[ray]"'
 _LONGEST: Final = 300  # characters of Ray's texts in a message
+_NOTES: Final = {  # beginnings of messages that every start repeats, by module
+    "authentication.authentication_token_setup": "Token authentication is enabled for this",
+    "worker": "SIGTERM handler is not set",
+}
 _SLICE: Final = 0.01  # seconds of one wait, during which other threads cannot call Ray
 _PAUSE: Final = 0.0001  # seconds between two waits, for these threads
 
@@ -275,9 +280,26 @@ def _identity_of(ray: Any) -> tuple[str, str]:
     return here.get_session_name(), here.get_job_id()
 
 
+@contextmanager
+def _without_notes() -> Iterator[None]:
+    """Omit two messages of Ray about any start: a local instance has tokens, and a thread has no signal handlers."""
+    loggers = [logging.getLogger(f"ray._private.{name}") for name in _NOTES]
+    for logger in loggers:
+        logger.addFilter(_is_no_note)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_is_no_note)
+
+
+def _is_no_note(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(tuple(_NOTES.values()))
+
+
 def _start(ray: Any, user: str) -> None:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _without_notes():
             # Ray's forked processes execute another program immediately, so forking with threads is safe
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)  # about later versions of Ray

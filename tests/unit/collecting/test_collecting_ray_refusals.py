@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import sys
 import threading
 import tomllib
@@ -139,6 +140,24 @@ def test_ray_of_the_user_is_not_shut_down(monkeypatch: pytest.MonkeyPatch) -> No
     assert calls == ["init"]
     other.close()
     assert calls == ["init", "end"]
+
+
+def test_a_start_omits_messages_that_every_start_repeats(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = logging.getLogger("ray._private.worker")
+
+    def start(*_: Any, **__: Any) -> None:
+        logger.warning("SIGTERM handler is not set because current thread is not the main thread.")
+        logger.warning("The object store is using /tmp instead of /dev/shm.")
+
+    ray = fake_ray(init=start, shutdown=lambda: None)
+    ray.is_initialized = lambda: False
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    RaySession.open("a test").close()
+    assert caplog.messages == ["The object store is using /tmp instead of /dev/shm."]
+    logger.warning("SIGTERM handler is not set by the user")
+    assert len(caplog.messages) == 2
 
 
 def test_a_ray_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
