@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -389,6 +390,21 @@ def test_an_interrupt_during_a_batch_loses_no_step(
     np.testing.assert_array_equal(first.obs[:, 0, 0], range(4))
     np.testing.assert_array_equal(second.obs[:, 0, 0], [4, 5, 6, 0])
     assert not first.restarts and not second.restarts
+
+
+def test_a_collector_is_closed_although_an_environment_hangs(tmp_path: Path) -> None:
+    gate, waiting = tmp_path / "gate", tmp_path / "gate.waiting"
+    c = dangerous(lambda obs: np.where(obs[:, 0] >= 4, 3, 0), gate=str(gate), ahead=1)
+    c.next()  # the second batch waits in all environments
+    release = threading.Timer(120, gate.touch)  # ends a test that fails
+    release.start()
+    while not waiting.exists() and not gate.exists():
+        time.sleep(0.01)
+    c.close()
+    assert not gate.exists()
+    release.cancel()
+    with pytest.raises(ExecutionError, match="the collector is closed"):
+        c.next()
 
 
 def test_auto_considers_ray_only_on_request() -> None:

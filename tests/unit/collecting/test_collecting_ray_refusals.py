@@ -25,7 +25,8 @@ from timerl_nb.base.errors import (
 )
 from timerl_nb.base.ray_session import OLDEST, RaySession, import_ray, why_no_ray
 from timerl_nb.collecting.ray_actors import ray_batches
-from timerl_nb.collecting.ray_actors.ray_batches import RayTurns, _split
+from timerl_nb.collecting.ray_actors.batch_parts import BatchInProgress, split_environments
+from timerl_nb.collecting.ray_actors.ray_batches import RayTurns
 
 ENV = "gym.CartPole-v1"
 
@@ -115,7 +116,7 @@ def test_auto_ignores_an_initialised_ray(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize(("envs", "count"), [(1, 1), (5, 2), (7, 3), (64, 9), (4, 4)])
 def test_groups_have_nearly_equal_sizes(envs: int, count: int) -> None:
-    workers = [*_split(envs, count)]
+    workers = [*split_environments(envs, count)]
     assert [k for w in workers for k in range(w.rows.start, w.rows.stop)] == [*range(envs)]
     assert len(workers) == count and {w.envs for w in workers} <= {envs // count, -(-envs // count)}
 
@@ -174,7 +175,7 @@ def test_a_ray_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 def test_parts_of_different_types_are_refused() -> None:
     turns: Any = RayTurns.__new__(RayTurns)
     turns._task = SimpleNamespace(envs=4)
-    one, other = _split(4, 2)
+    one, other = split_environments(4, 2)
     into = dict[str, Any]()
     turns._copy_rows(into, "value", np.ones((3, 2), np.float32), one, axis=1)
     with pytest.raises(ShapeError, match="the policy's value is int64"):
@@ -187,8 +188,8 @@ def copied(*pieces: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> An
     """Return a batch of two workers with two environments each, from arrays, extras and states."""
     turns: Any = RayTurns.__new__(RayTurns)
     turns._task = SimpleNamespace(envs=4, acting=SimpleNamespace(tree_of=lambda states: states))
-    turns._workers, turns._restarts = [*_split(4, 2)], []
-    part = ray_batches._BatchInProgress(0, None, 0)
+    turns._workers, turns._restarts = [*split_environments(4, 2)], []
+    part = BatchInProgress(0, None, 0)
     none = np.zeros(0, np.int64)
     for worker, (arrays, extras, states) in zip(turns._workers, pieces, strict=True):
         own = {"arrays": arrays, "extras": extras, "states": states, "count": 6, "speed": None}
@@ -240,7 +241,7 @@ def test_errors_of_actors_are_explained() -> None:
     turns: Any = RayTurns.__new__(RayTurns)
     known = SimpleNamespace(ObjectStoreFullError=MemoryError, OutOfDiskError=BlockingIOError)
     turns._session = RaySession(fake_ray(exceptions=known), ("s", "1"), "a test")
-    worker, *_ = _split(4, 2)
+    worker, *_ = split_environments(4, 2)
     for error, what, hint in (
         (MemoryError("10 MB"), "MemoryError: 10 MB", "object_store_memory"),
         (ValueError("odd"), "the weights cannot be stored: ValueError: odd", "logs"),
@@ -298,7 +299,7 @@ def test_workers_that_open_their_environments_slowly_are_not_late(
     """Only a worker that Ray has not created is missing a CPU."""
     monkeypatch.setattr(ray_batches, "_PATIENCE", -1.0)
     turns: Any = RayTurns.__new__(RayTurns)
-    turns._workers = [*_split(4, 2)]
+    turns._workers = [*split_environments(4, 2)]
     created = ["first"]
     turns._session = SimpleNamespace(
         wait=lambda refs, _: [one for one in refs if one in created], cpus=2, free_cpus=0
