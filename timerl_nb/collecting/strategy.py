@@ -72,6 +72,7 @@ class Source(Protocol):
 
 
 def closed_error() -> ExecutionError:
+    """Return the error for a batch of a closed collector."""
     return ExecutionError(
         "the collector is closed.", hint="create a new collector: trl.collect(…)."
     )
