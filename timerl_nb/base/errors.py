@@ -17,11 +17,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import thread
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-_BETWEEN = tuple(m.__file__ for m in (contextlib, copy, dataclasses, functools, threading))
+_BETWEEN = tuple(m.__file__ for m in (contextlib, copy, dataclasses, functools, thread, threading))
 # these call functions and methods of their arguments
 _CALLERS = ("numpy", "jax", "optuna", "ray")
 _LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in _CALLERS)

@@ -6,16 +6,18 @@ session.
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from threading import RLock
+from time import monotonic, sleep
 from typing import Any, Final, NoReturn
 
 from timerl_nb.base.errors import ExecutionError, MissingPartError, TimeRLError
@@ -24,6 +26,12 @@ from timerl_nb.base.options import ray_address
 OLDEST: Final = (2, 60)  # as in pyproject.toml
 INSTALL: Final = 'pip install "timerl-nb[ray]"'
 _LONGEST: Final = 300  # characters of Ray's texts in a message
+_NOTES: Final = {  # beginnings of messages that every start repeats, by module
+    "authentication.authentication_token_setup": "Token authentication is enabled for this",
+    "worker": "SIGTERM handler is not set",
+}
+_SLICE: Final = 0.01  # seconds of one wait, during which other threads cannot call Ray
+_PAUSE: Final = 0.0001  # seconds between two waits, for these threads
 
 _LOCK = RLock()
 _STARTED: Counter[tuple[str, str]] = Counter()  # users of each instance that was started here
@@ -141,6 +149,25 @@ class RaySession:
             self.check_alive()
             yield
 
+    def wait(self, references: Sequence[Any], seconds: float, count: int = 1) -> list[Any]:
+        """Return the results that exist, at most `count`; none if there is none after a time.
+
+        Other threads can call Ray, or shut it down, about every 10 ms.
+
+        Raises:
+            ExecutionError: Ray was shut down.
+        """
+        until = monotonic() + seconds
+        while True:
+            rest = until - monotonic()
+            with self.connected():
+                done, _ = self.ray.wait(
+                    list(references), num_returns=count, timeout=min(_SLICE, max(0.0, rest))
+                )
+            if done or rest <= _SLICE:
+                return done
+            sleep(_PAUSE)
+
     @property
     def cpus(self) -> int:
         """Number of CPUs of the cluster."""
@@ -197,9 +224,13 @@ class RaySession:
             )
         return ExecutionError(said, hint="see the logs of Ray in /tmp/ray/session_latest/logs.")
 
-    def raise_explained(self, error: BaseException) -> NoReturn:
-        """Raise an error of Ray as one of this package; errors of this package keep their own cause."""
-        explained = self.explain(error)
+    def raise_explained(self, error: BaseException, what: str = "Ray failed") -> NoReturn:
+        """Raise an error of Ray as one of this package; errors of this package keep their own cause.
+
+        Args:
+            error, what: see `explain`.
+        """
+        explained = self.explain(error, what)
         if explained is error:
             raise error
         if explained is getattr(error, "cause", None):
@@ -221,15 +252,18 @@ class RaySession:
                 self.ray.shutdown()
 
 
-def missing_on_worker(module: str, said: str = "") -> MissingPartError:
+def missing_on_worker(
+    module: str, said: str = "", worker: str = "a worker of Ray"
+) -> MissingPartError:
     """Return the error for a module that a worker cannot import.
 
     Args:
         said: the message of the import.
+        worker: the worker.
     """
     package = module.partition(".")[0]
     return MissingPartError(
-        f"a worker of Ray cannot import {module}{f' ({said})' if said else ''}.",
+        f"{worker} cannot import {module}{f' ({said})' if said else ''}.",
         hint=f"install the package on every machine, or pass it to Ray before: "
         f"ray.init(runtime_env={{'pip': ['{package}']}}).",
     )
@@ -253,9 +287,26 @@ def _identity_of(ray: Any) -> tuple[str, str]:
     return here.get_session_name(), here.get_job_id()
 
 
+@contextmanager
+def _without_notes() -> Iterator[None]:
+    """Omit two messages of Ray about any start: a local instance has tokens, and a thread has no signal handlers."""
+    loggers = [logging.getLogger(f"ray._private.{name}") for name in _NOTES]
+    for logger in loggers:
+        logger.addFilter(_is_no_note)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_is_no_note)
+
+
+def _is_no_note(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(tuple(_NOTES.values()))
+
+
 def _start(ray: Any, user: str) -> None:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _without_notes():
             # Ray's forked processes execute another program immediately, so forking with threads is safe
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)  # about later versions of Ray
@@ -271,8 +322,8 @@ def _start(ray: Any, user: str) -> None:
         with suppress(Exception):
             ray.shutdown()
         hint = (
-            "check the environment variable RAY_ADDRESS, and that driver and cluster have equal versions of Ray and "
-            f"Python; or call ray.init(…) before {user}."
+            "check the environment variables RAY_ADDRESS and, for a cluster with tokens, RAY_AUTH_MODE=token, and that "
+            f"driver and cluster have equal versions of Ray and Python; or call ray.init(…) before {user}."
         )
         if "timed out during startup" in str(error):
             hint = "the machine is probably busy: end other programs, then try again."

@@ -15,10 +15,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from timerl_nb.base.errors import ExecutionError, Origin, TimeRLError, user_origin
+from timerl_nb.base.errors import Origin, TimeRLError, user_origin
 from timerl_nb.collecting.batch import Batch
-from timerl_nb.collecting.episode_batches import EpisodeBatches
-from timerl_nb.collecting.strategy import Counts, Prepared, Source, Weights
+from timerl_nb.collecting.strategy import (
+    Counts,
+    Prepared,
+    Source,
+    Weights,
+    closed_error,
+    stop,
+)
 from timerl_nb.runtime.jax_backend.arrays_and_devices import capture_jax_settings
 from timerl_nb.runtime.jax_backend.fork_guard import check_process
 
@@ -80,17 +86,18 @@ class _Worker:
         """Call a function of the environments, which are opened before the first call."""
         self.thread = threading.get_ident()
         if self.is_stopped:
-            raise _closed_error()
+            raise closed_error()
         with self._settings():
             if self._source is None:
                 self._source = self._prepared(self._seed)
+                if self.is_stopped:  # meanwhile
+                    raise closed_error()
             return function(self._source)
 
     def stop(self) -> None:
         """Drop all requests, from another thread."""
         self.is_stopped = True
-        if isinstance(self._source, EpisodeBatches):
-            self._source.stop()
+        stop(self._source)
 
     def close(self) -> None:
         source, self._source = self._source, None
@@ -137,13 +144,13 @@ class BackgroundBatches:
         # another thread may close the collector, which clears the requests
         requests = tuple(self._requests)
         if not requests:
-            raise _closed_error()
+            raise closed_error()
         for one in requests:
             if one.future is None:  # after an interrupt, it may be scheduled twice
                 try:
                     one.future = self._pool.submit(self._worker.make, one)
                 except RuntimeError:  # the pool is shut down
-                    raise _closed_error() from None
+                    raise closed_error() from None
         self._last = one = requests[0]
         assert one.future is not None
         try:
@@ -172,12 +179,6 @@ class BackgroundBatches:
         closed = self._closing()
         if closed is not None:  # it is None if this is called again
             closed.result()
-
-
-def _closed_error() -> ExecutionError:
-    return ExecutionError(
-        "the collector is closed.", hint="create a new collector: trl.collect(…)."
-    )
 
 
 def _close(worker: _Worker, pool: ThreadPoolExecutor) -> Future[None]:

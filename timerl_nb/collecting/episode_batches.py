@@ -15,11 +15,18 @@ from typing import Any, Self
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.errors import OptionError
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategies.host_result_checks import memory
-from timerl_nb.collecting.strategy import Counts, Prepared, Source, Weights
+from timerl_nb.collecting.strategy import (
+    Counts,
+    Prepared,
+    Source,
+    Weights,
+    closed_error,
+    stop,
+)
 from timerl_nb.env.environment import Environment
 from timerl_nb.runtime.jax_backend import graph_function as graph
 
@@ -162,9 +169,7 @@ class EpisodeBatches:
             now = self._current_progress(weights)
             while (now.begun < self._required).any():
                 if self._is_stopped:
-                    raise ExecutionError(
-                        "the collector is closed.", hint="create a new collector: trl.collect(…)."
-                    )
+                    raise closed_error()
                 batch = self._source.next(weights, version)
                 self._now = now = now.append(batch, weights)
                 now = self._confirm(now)
@@ -275,6 +280,7 @@ class EpisodeBatches:
     def stop(self) -> None:
         """End a `next` of another thread after its current part."""
         self._is_stopped = True
+        stop(self._source)
 
     def close(self) -> None:
         self._source.close()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
+from timerl_nb.base.errors import ExecutionError
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.collection_task import Task
 
@@ -68,6 +69,20 @@ class Source(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def closed_error() -> ExecutionError:
+    """Return the error for a batch of a closed collector."""
+    return ExecutionError(
+        "the collector is closed.", hint="create a new collector: trl.collect(…)."
+    )
+
+
+def stop(source: Source | None) -> None:
+    """End a `next` of another thread soon, if the source supports it; others complete their batch."""
+    end = getattr(source, "stop", None)
+    if end is not None:
+        end()
 
 
 # A prepared strategy: opens environments with a seed.

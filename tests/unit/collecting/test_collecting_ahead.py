@@ -109,6 +109,13 @@ def test_an_error_of_the_policy_surfaces_at_its_batch() -> None:
     c.close()
 
 
+def test_an_error_in_the_background_names_the_line_of_the_user() -> None:
+    c = trl.collect(f"gym.{NAME}", lambda obs: obs[:, 0], envs=2, steps=1, how="loop", ahead=1)
+    with pytest.raises(trl.errors.TimeRLError) as caught:
+        c.next()
+    assert caught.value.origin.file == __file__
+
+
 def test_a_worker_that_dies_surfaces_at_its_batch() -> None:
     env = trl.env.make(f"gym.{NAME}", dies=5)
     zeros = lambda obs: np.zeros(len(obs), np.int64)  # noqa: E731

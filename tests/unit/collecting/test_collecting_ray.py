@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +126,51 @@ def test_recurrent_policies_and_episodes_equal_those_of_processes() -> None:
             made.append(c.next())
     assert_equal(*made)
     np.testing.assert_array_equal(made[0].state, made[1].state)
+
+
+def test_modules_of_pytorch_act_in_workers() -> None:
+    """Also with new weights, which are copied, and with a state besides them."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.scale = torch.nn.Linear(4, 2), 1.0
+
+        def get_extra_state(self) -> Any:
+            return {"scale": self.scale}
+
+        def set_extra_state(self, state: Any) -> None:
+            self.scale = state["scale"]
+
+        def forward(self, obs: Any) -> Any:
+            logits = self.layer(obs)
+            return logits.argmax(-1), {"value": self.scale + logits[:, 0] * 0}
+
+    torch.manual_seed(1)
+    module, made = Scaled(), list[list[Batch]]()
+    before = {n: getattr(x, "clone", lambda x=x: x)() for n, x in module.state_dict().items()}
+    for options in ({"how": "loop"}, {"how": "ray", "workers": 2, "ahead": 1}):
+        module.load_state_dict(before)
+        with trl.collect("gym.CartPole-v1", module, envs=ENVS, steps=3, seed=SEED, **options) as c:
+            new = {n: -x if hasattr(x, "dtype") else {"scale": 2.0} for n, x in before.items()}
+            batches = [c.next()]
+            for count in range(3):
+                if count == options.get("ahead", 0):  # from the next requested batch on
+                    c.load(new)
+                    for x in new.values():  # they have been copied
+                        if hasattr(x, "zero_"):
+                            x.zero_()
+                batches.append(c.next())
+            made.append(batches)
+    plain, other = made
+    assert [b.policy_version for b in plain] == [0, 1, 1, 1]
+    assert [b.policy_version for b in other] == [0, 0, 0, 1]
+    assert {float(x) for x in plain[0].value.ravel()} == {1.0}
+    for one, found in ((plain[0], other[0]), (plain[1], other[3])):
+        assert one.value.max() == found.value.max()
+    np.testing.assert_array_equal(plain[0].obs, other[0].obs)
+    np.testing.assert_array_equal(plain[0].action, other[0].action)
 
 
 def test_threads_of_envpool_in_workers() -> None:
@@ -344,6 +390,21 @@ def test_an_interrupt_during_a_batch_loses_no_step(
     np.testing.assert_array_equal(first.obs[:, 0, 0], range(4))
     np.testing.assert_array_equal(second.obs[:, 0, 0], [4, 5, 6, 0])
     assert not first.restarts and not second.restarts
+
+
+def test_a_collector_is_closed_although_an_environment_hangs(tmp_path: Path) -> None:
+    gate, waiting = tmp_path / "gate", tmp_path / "gate.waiting"
+    c = dangerous(lambda obs: np.where(obs[:, 0] >= 4, 3, 0), gate=str(gate), ahead=1)
+    c.next()  # the second batch waits in all environments
+    release = threading.Timer(120, gate.touch)  # ends a test that fails
+    release.start()
+    while not waiting.exists() and not gate.exists():
+        time.sleep(0.01)
+    c.close()
+    assert not gate.exists()
+    release.cancel()
+    with pytest.raises(ExecutionError, match="the collector is closed"):
+        c.next()
 
 
 def test_auto_considers_ray_only_on_request() -> None:

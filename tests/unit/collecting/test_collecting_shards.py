@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +26,7 @@ from timerl_nb.collecting.policies.collecting_policy import Shard
 from timerl_nb.collecting.policies.policy_conversion import acting_of
 from timerl_nb.collecting.ray_actors import actor_process
 from timerl_nb.collecting.ray_actors.actor_environments import Group, open_group
+from timerl_nb.collecting.ray_actors.random_generators import loaded_apart, pickled_apart
 from timerl_nb.collecting.strategies.gymnasium_loop import Loop
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 
@@ -97,15 +101,17 @@ def task_of(name: str) -> Task:
 
 def group_of(task: Task, first: int, last: int, seed: int = SEED) -> Group:
     plain: Any = replace(task, acting=None)  # type: ignore[arg-type]
+    dumps = pickled_apart if find_spec("ray") else cloudpickle.dumps
     payload = {
-        "policy": cloudpickle.dumps(task.acting.for_worker()),
+        "policy": dumps(task.acting.for_worker()),
         "environment": cloudpickle.dumps((Loop(), plain)),
     }
     return open_group(backend.jax_settings(), payload, Shard(first, ENVS), last - first, seed)
 
 
 def collected(group: Group, number: int, weights: Mapping[str, Any], key: str = "w") -> Any:
-    return group.collect(number, key, 0, lambda _: {n: np.asarray(x) for n, x in weights.items()})
+    sent = {n: x if hasattr(x, "cpu") else np.asarray(x) for n, x in weights.items()}
+    return group.collect(number, key, 0, lambda _: sent)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -243,6 +249,101 @@ def test_batches_of_episodes_leave_out_an_episode_that_a_dead_worker_cut() -> No
     columns = [list(batch.obs[:, k][batch.valid[:, k]]) for k in range(4)]
     assert columns == [[0, 1], [2, 10, 11, 12, 20, 21], [10, 11, 12], [20]]
     assert batch.restarts == [restart]
+
+
+def drawing(kind: str) -> Callable[[Any], Any]:
+    """Return a policy that draws actions from a random generator."""
+    one, other, third = np.random.default_rng(0), np.random.RandomState(0), random.Random(0)
+
+    def act(obs: Any) -> Any:
+        if kind == "Generator":
+            return one.integers(5, size=len(obs))
+        if kind == "RandomState":
+            return other.randint(5, size=len(obs))
+        if kind == "Random":
+            return np.array([third.randrange(5) for _ in obs])
+        if kind == "global Random":
+            return np.array([random.randrange(5) for _ in obs])
+        return np.random.randint(5, size=len(obs))
+
+    return act
+
+
+@pytest.mark.parametrize(
+    "kind", ["Generator", "RandomState", "Random", "global Random", "global RandomState"]
+)
+def test_random_generators_of_groups_draw_different_numbers(kind: str) -> None:
+    """Also generators that the policy has captured, which are copied into all workers."""
+    pytest.importorskip("ray", reason="Ray is not installed: make peers-env")
+    task = task_of("NumPy function")
+
+    def actions(first: int, last: int, seed: int = SEED) -> list[Any]:
+        given: Any = replace(task, acting=replace(task.acting, function=drawing(kind)))
+        group = group_of(given, first, last, seed)
+        found = [collected(group, k, {})["arrays"]["action"] for k in range(2)]
+        group.close()
+        return found
+
+    with restored_generators():
+        one, other, later = actions(0, 3), actions(3, 6), actions(0, 3, SEED + 1)
+        again, whole = actions(3, 6), actions(0, ENVS)
+    assert not np.array_equal(one, other) and not np.array_equal(one, later)
+    np.testing.assert_array_equal(other, again)
+    if not kind.startswith("global"):
+        source = Loop().prepared(replace(task, acting=replace(task.acting, function=drawing(kind))))
+        turns = source(SEED)
+        np.testing.assert_array_equal(whole[0], turns.next({}).action)
+        turns.close()
+
+
+def test_modules_of_pytorch_draw_other_numbers_in_other_groups() -> None:
+    """All processes would otherwise begin with PyTorch's default seed."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: make torch-env")
+
+    class Drawing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.zeros(5))
+
+        def forward(self, obs: Any) -> Any:
+            logits = self.bias.expand(len(obs), 5)
+            return torch.distributions.Categorical(logits=logits).sample()
+
+    task = task_of("NumPy function")
+    spaces = task.spaces
+    task = replace(task, acting=acting_of(Drawing(), spaces, SEED).in_background())
+    found = list[Any]()
+    with restored_generators():
+        for first, last in ((0, 3), (3, 6), (3, 6)):
+            group = group_of(task, first, last)
+            draws = collected(group, 0, task.acting.weights)["arrays"]["action"]
+            only = torch.tensor([-99.0, -99.0, -99.0, -99.0, 99.0])
+            chosen = collected(group, 1, {"bias": only}, "new")
+            assert (chosen["arrays"]["action"] == 4).all()
+            found.append(draws)
+            group.close()
+    assert not np.array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[1], found[2])
+
+
+@contextmanager
+def restored_generators() -> Iterator[None]:
+    """Restore the states of the global generators after the block."""
+    before, ours = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        np.random.set_state(ours)
+
+
+def test_one_captured_generator_stays_one() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: make peers-env")
+    one = np.random.default_rng(0)
+    first, second = loaded_apart(pickled_apart([one, one]), (1, 2))
+    assert first is second
+    same, _ = loaded_apart(pickled_apart([one, one]), None)
+    np.testing.assert_array_equal(same.integers(99, size=9), one.integers(99, size=9))
 
 
 def test_settings_of_jax_reach_the_other_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
@@ -15,23 +14,28 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import (
     EnvError,
     ExecutionError,
-    MissingPartError,
     OptionError,
     ShapeError,
     TimeRLError,
     user_origin,
     warn,
 )
-from timerl_nb.base.ray_session import RaySession, reason_of_death
+from timerl_nb.base.ray_session import RaySession, missing_on_worker, reason_of_death
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.batch import Batch, Ended, Restart
 from timerl_nb.collecting.batch import Final as Ends
 from timerl_nb.collecting.collection_task import Task
-from timerl_nb.collecting.policies.collecting_policy import Shard
 from timerl_nb.collecting.ray_actors import actor_process
 from timerl_nb.collecting.ray_actors.actor_process import EnvironmentActor, versions
+from timerl_nb.collecting.ray_actors.batch_parts import (
+    BatchInProgress,
+    Worker,
+    check_equal_names,
+    joint_speed,
+    split_environments,
+)
 from timerl_nb.collecting.strategies.host_stepping import memory
-from timerl_nb.collecting.strategy import SEED_OFFSET, Counts, Weights
+from timerl_nb.collecting.strategy import SEED_OFFSET, Counts, Weights, closed_error
 from timerl_nb.rl.exported_policy import Episodes
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 
@@ -40,62 +44,6 @@ _PATIENCE: Final = 120.0  # seconds until a worker must have started
 _POLL: Final = 1.0  # seconds between two checks of Ray and of starting workers
 _CLOSING: Final = 5.0  # seconds for closing environments
 _LARGE: Final = ("arrays", "extras", "states")
-
-
-@dataclass(eq=False)
-class _Worker:
-    """An actor and its environments.
-
-    Attributes:
-        shard, envs: position and number of the environments.
-        actor: Ray's handle.
-        opening: reference of the answer to `open`; None after a successful answer.
-        since: time of its creation, in seconds.
-        restarts: number of earlier actors of this group.
-        deaths: number of deaths since the last received part.
-    """
-
-    shard: Shard
-    envs: int
-    actor: Any = None
-    opening: Any = None
-    since: float = 0.0
-    restarts: int = 0
-    deaths: int = 0
-
-    @property
-    def rows(self) -> slice:
-        return slice(self.shard.first, self.shard.first + self.envs)
-
-    def __str__(self) -> str:
-        first, last = self.shard.first, self.shard.first + self.envs - 1
-        return f"environment {first}" if first == last else f"environments {first} to {last}"
-
-
-@dataclass(eq=False)
-class _BatchInProgress:
-    """A batch whose parts arrive one after the other; after an interrupt, it is completed.
-
-    Attributes:
-        number: number of the batch.
-        weights, version: reference of the weights, and their version.
-        requests: reference of the requested part, by worker.
-        received: parts without their large arrays, by worker.
-        arrays, extras, states: arrays of all environments, by name.
-        copies: number of copied arrays.
-        whole: the complete batch.
-    """
-
-    number: int
-    weights: Any
-    version: int
-    requests: dict[_Worker, Any] = field(default_factory=dict)
-    received: dict[_Worker, Mapping[str, Any]] = field(default_factory=dict)
-    arrays: dict[str, Any] = field(default_factory=dict)
-    extras: dict[str, Array] = field(default_factory=dict)
-    states: dict[str, Array] = field(default_factory=dict)
-    copies: int = 0
-    whole: Batch | None = None
 
 
 class RayTurns:
@@ -123,16 +71,17 @@ class RayTurns:
         self._actor_class: Any = self._ray.remote(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )(EnvironmentActor)
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
         self._restarts: list[Restart] = []
-        self._part: _BatchInProgress | None = None
+        self._part: BatchInProgress | None = None
         self._number = 0  # of received batches
         self._sent: tuple[Any, Any] = None, None  # weights of the last request, and their reference
         self.counts = Counts(0, None, 0)
         self.speed: float | None = None
+        self._is_stopped = False
         try:
             self._payload = self._stored(payload, "the policy and the environment")
-            self._workers = [*_split(task.envs, self._worker_count())]
+            self._workers = [*split_environments(task.envs, self._worker_count())]
             for worker in self._workers:
                 self._start(worker)
             while any(worker.opening is not None for worker in self._workers):
@@ -159,23 +108,38 @@ class RayTurns:
 
     def _stored(self, x: Any, what: str) -> Any:
         """Return the reference of a value in Ray's object store."""
-        try:
+        with self._calling(f"{what} cannot be stored"):
             return self._ray.put(x)
-        except Exception as error:
-            raise self._explained(error, f"{what} cannot be stored") from error
 
-    def _start(self, worker: _Worker) -> None:
+    @contextmanager
+    def _calling(self, what: str) -> Iterator[None]:
+        """Call Ray within this block, whose errors become those of this package.
+
+        Args:
+            what: the failed action, the beginning of the message.
+        """
+        try:
+            with self._session.connected():
+                yield
+        except (Exception, SystemExit) as error:  # the latter: another thread shuts Ray down
+            self._session.raise_explained(error, what)
+
+    def _start(self, worker: Worker) -> None:
         """Create the actor of a worker, without waiting for it."""
         ray, seed = self._ray, (self._seed + worker.restarts * SEED_OFFSET) % 2**64
-        with _by_value(ray):
-            worker.actor, worker.since = self._actor_class.remote(), monotonic()
         about = versions(), backend.jax_settings(), [self._payload]
-        worker.opening = worker.actor.open.remote(*about, tuple(worker.shard), worker.envs, seed)
+        with self._calling(f"the worker of {worker} cannot be created"):
+            with _by_value(ray):
+                worker.actor, worker.since = self._actor_class.remote(), monotonic()
+            worker.placed = worker.actor.__ray_ready__.remote()
+            worker.opening = worker.actor.open.remote(
+                *about, tuple(worker.shard), worker.envs, seed
+            )
 
     def next(self, weights: Weights, version: int = 0) -> Batch:
         self._session.check_alive()
         if self._part is None:
-            self._part = _BatchInProgress(self._number, self._broadcast(weights), version)
+            self._part = BatchInProgress(self._number, self._broadcast(weights), version)
         part = self._part
         if part.whole is None:
             for worker in self._workers:
@@ -184,9 +148,13 @@ class RayTurns:
             while len(part.received) < len(self._workers):
                 self._receive_one(part)
             self.counts = Counts(len(self._workers), None, part.copies)
-            self.speed = _joint_speed(part, self._task.steps)
+            self.speed = joint_speed(part, self._task.steps)
             part.whole = self._joined(part)
         return part.whole
+
+    def stop(self) -> None:
+        """End a `next` of another thread, also if an environment does not return."""
+        self._is_stopped = True
 
     def confirm_received(self) -> None:
         if self._part is not None and self._part.whole is not None:
@@ -197,32 +165,33 @@ class RayTurns:
     def _broadcast(self, weights: Weights) -> Any:
         """Return the reference of weights, which are stored once."""
         if self._sent[0] is not weights:
-            arrays = {
-                n: x.cpu() if hasattr(x, "cpu") else np.asarray(x) for n, x in weights.items()
-            }
-            self._sent = weights, self._stored(arrays, "the weights")
+            sent = {n: _for_transfer(x) for n, x in weights.items()}
+            self._sent = weights, self._stored(sent, "the weights")
         return self._sent[1]
 
-    def _request(self, worker: _Worker, part: _BatchInProgress) -> None:
-        ask = worker.actor.collect
-        part.requests[worker] = ask.remote(part.number, [part.weights], part.version)
+    def _request(self, worker: Worker, part: BatchInProgress) -> None:
+        with self._calling(f"a request to the worker of {worker} failed"):
+            ask = worker.actor.collect
+            part.requests[worker] = ask.remote(part.number, [part.weights], part.version)
 
-    def _receive_one(self, part: _BatchInProgress | None) -> None:
+    def _receive_one(self, part: BatchInProgress | None) -> None:
         """Receive the next answer of any worker."""
         going = {w.opening: w for w in self._workers if w.opening is not None}
         if part is not None:
+            if self._is_stopped:
+                raise closed_error()
             open_ones = [w for w in self._workers if w.opening is None and w not in part.received]
             going |= {part.requests[w]: w for w in open_ones}
-        self._session.check_alive()  # after a shutdown, a call would start another instance
         try:
-            ready, _ = self._ray.wait([*going], num_returns=1, timeout=_POLL)
+            ready = self._session.wait([*going], _POLL)
         except (Exception, SystemExit) as error:
-            raise self._explained(error, "waiting for the workers failed") from error
+            self._session.raise_explained(error, "waiting for the workers failed")
         self._check_starts()
         for ref in ready:
             worker = going[ref]
             try:
-                answer = self._ray.get(ref)
+                with self._session.connected():
+                    answer = self._ray.get(ref)
             except (self._ray.exceptions.RayError, SystemExit) as error:
                 self._replace(worker, part, error)
                 continue
@@ -237,10 +206,11 @@ class RayTurns:
                 self._copy(worker, part, answer["value"])
 
     def _check_starts(self) -> None:
+        """Check that Ray has created the workers; opening their environments may take any time."""
         late = [w for w in self._workers if w.opening is not None]
         late = [w for w in late if monotonic() - w.since > _PATIENCE]
+        late = [w for w in late if not self._session.wait([w.placed], 0)]
         if late:
-            self._session.check_alive()
             session, many = self._session, len(self._workers)
             raise ExecutionError(
                 f"{len(late)} of {format_count(many, 'worker')} did not start within {_PATIENCE:.0f} s: "
@@ -248,9 +218,7 @@ class RayTurns:
                 hint="end other jobs of the cluster, add machines, or pass fewer workers.",
             )
 
-    def _replace(
-        self, worker: _Worker, part: _BatchInProgress | None, error: BaseException
-    ) -> None:
+    def _replace(self, worker: Worker, part: BatchInProgress | None, error: BaseException) -> None:
         """Replace a dead worker, whose environments begin again with other seeds.
 
         Raises:
@@ -262,7 +230,7 @@ class RayTurns:
         dead = ("RayActorError", "ObjectLostError", "NodeDiedError", "WorkerCrashedError")
         dead = (*dead, "OutOfMemoryError", "ObjectFetchTimedOutError")
         if not isinstance(error, tuple(getattr(ray.exceptions, n) for n in dead)):
-            raise self._explained(error, f"the worker of {worker} failed") from error
+            self._session.raise_explained(error, f"the worker of {worker} failed")
         worker.deaths += 1
         reason = reason_of_death(error)
         if worker.deaths >= _DEATHS:
@@ -279,27 +247,18 @@ class RayTurns:
             f"the worker of {worker} died and is replaced; its environments begin new episodes.",
             hint="see batch.restarts for the lost steps and the reason.",
         )
-        with suppress(Exception):
-            ray.kill(worker.actor)
+        self._session.kill(worker.actor)
         worker.restarts += 1
         self._start(worker)
         if part is not None:
             self._request(worker, part)
 
-    def _explained(self, error: BaseException, what: str) -> TimeRLError:
-        """Return an error of Ray as one of this package."""
-        self._session.check_alive(error)
-        return self._session.explain(error, what)
-
-    def _error_of(self, worker: _Worker, answer: Mapping[str, Any]) -> BaseException:
+    def _error_of(self, worker: Worker, answer: Mapping[str, Any]) -> BaseException:
         """Return the error of an actor."""
         found, node = answer["error"], answer["node"]
         if isinstance(found, dict):
-            name = found["missing"]
-            return MissingPartError(
-                f"the worker of {worker} on {node} cannot import {name}: {found['said']}.",
-                hint=f"install the package on every machine, or pass it to Ray before trl.collect: "
-                f"ray.init(runtime_env={{'pip': ['{name.partition('.')[0]}']}}).",
+            return missing_on_worker(
+                found["missing"], found["said"], f"the worker of {worker} on {node}"
             )
         if isinstance(found, bytes):
             try:
@@ -316,7 +275,7 @@ class RayTurns:
             hint="how='loop' runs the environments in this process, which shows the whole traceback.",
         )
 
-    def _check_versions(self, worker: _Worker, answer: Mapping[str, Any]) -> None:
+    def _check_versions(self, worker: Worker, answer: Mapping[str, Any]) -> None:
         here, there = versions(), answer["value"]
         if there:
             found = ", ".join(f"{name} {x} instead of {here[name]}" for name, x in there.items())
@@ -325,24 +284,26 @@ class RayTurns:
                 hint="install equal versions of Python and timerl-nb on all machines.",
             )
 
-    def _copy(self, worker: _Worker, part: _BatchInProgress, piece: Mapping[str, Any]) -> None:
+    def _copy(self, worker: Worker, part: BatchInProgress, piece: Mapping[str, Any]) -> None:
         """Copy the arrays of a part from the object store into the memory of the batch."""
         for name in _LARGE:
             into: dict[str, Array] = getattr(part, name)
             for key, x in piece[name].items():
-                self._copy_rows(into, key, x, worker, axis=0 if key.startswith("last_") else 1)
+                is_last = name == "arrays" and key in ("last_obs", "last_action_mask")
+                self._copy_rows(into, key, x, worker, axis=0 if is_last else 1)
         part.copies += sum(len(piece[name]) for name in _LARGE)
         part.received[worker] = {
             "final": {name: np.array(x) for name, x in piece["final"].items()},
             "episodes": tuple(np.array(x) for x in piece["episodes"]),
             "count": piece["count"],
             "speed": piece["speed"],
+            "names": {key for name in _LARGE for key in piece[name]},
         }
         part.requests[worker] = None  # releases the object
         worker.deaths = 0
 
     def _copy_rows(
-        self, into: dict[str, Array], name: str, x: Array, worker: _Worker, axis: int
+        self, into: dict[str, Array], name: str, x: Array, worker: Worker, axis: int
     ) -> None:
         shape = (*x.shape[:axis], self._task.envs, *x.shape[axis + 1 :])
         if name not in into:
@@ -356,9 +317,10 @@ class RayTurns:
             )
         whole[(slice(None),) * axis + (worker.rows,)] = x
 
-    def _joined(self, part: _BatchInProgress) -> Batch:
+    def _joined(self, part: BatchInProgress) -> Batch:
         """Return the batch of all parts."""
         pieces = [(worker, part.received[worker]) for worker in self._workers]
+        check_equal_names(pieces)
         finals = [
             piece["final"] | {"env": piece["final"]["env"] + w.rows.start} for w, piece in pieces
         ]
@@ -379,38 +341,30 @@ class RayTurns:
 
     def close(self) -> None:
         """Close the environments and end all actors."""
-        ray, part = self._ray, self._part
-        if self._session.is_alive:
-            busy = set[_Worker]()
-            if part is not None:
-                busy = {w for w in part.requests if w not in part.received}
-            idle = [w for w in self._workers if w not in busy and w.actor and w.opening is None]
-            with suppress(Exception):
-                ray.wait(
-                    [w.actor.close.remote() for w in idle], num_returns=len(idle), timeout=_CLOSING
-                )
-            for worker in self._workers:
-                if worker.actor is not None:
-                    with suppress(Exception):
-                        ray.kill(worker.actor)
+        part = self._part
+        busy = set[Worker]()
+        if part is not None:
+            busy = {w for w in part.requests if w not in part.received}
+        idle = [w for w in self._workers if w not in busy and w.actor and w.opening is None]
+        with suppress(Exception, SystemExit):
+            with self._session.connected():
+                closing = [w.actor.close.remote() for w in idle]
+            until = monotonic() + _CLOSING
+            while closing and monotonic() < until:
+                done = self._session.wait(closing, until - monotonic(), len(closing))
+                closing = [ref for ref in closing if ref not in done]
+        for worker in self._workers:
+            if worker.actor is not None:
+                self._session.kill(worker.actor)
         self._workers, self._part, self._sent = [], None, (None, None)
         self._session.close()
 
 
-def _split(envs: int, count: int) -> Iterator[_Worker]:
-    """Yield workers with nearly equal numbers of environments."""
-    ends = [envs * k // count for k in range(count + 1)]
-    for first, last in zip(ends[:-1], ends[1:], strict=True):
-        yield _Worker(Shard(first, envs), last - first)
-
-
-def _joint_speed(part: _BatchInProgress, steps: int) -> float | None:
-    """Return the steps per second of all workers together, without compilation and transfers."""
-    speeds: Sequence[float | None] = [piece["speed"] for piece in part.received.values()]
-    if any(x is None for x in speeds):
-        return None
-    slowest = max(w.envs * steps / (piece["speed"] or 1.0) for w, piece in part.received.items())
-    return sum(w.envs for w in part.received) * steps / slowest
+def _for_transfer(x: Any) -> Any:
+    """Return a weight in the memory of the host; other values, such as a module's extra state, are unchanged."""
+    if hasattr(x, "cpu"):
+        return x.cpu()
+    return np.asarray(x) if hasattr(x, "dtype") else x
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
@@ -12,6 +12,7 @@ from typing import Any
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.ray_session import import_ray, why_no_ray
 from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.ray_actors.random_generators import pickled_apart
 from timerl_nb.collecting.ray_actors.ray_batches import RayTurns
 from timerl_nb.collecting.strategies.envpool_threads import Threads
 from timerl_nb.collecting.strategies.gymnasium_loop import Loop
@@ -41,8 +42,15 @@ class RayWorkers(Strategy):
         acting = task.acting.for_worker()
         plain = replace(task, env=env, acting=None, workers=None, is_clustered=False)  # type: ignore[arg-type]
         payload = {
-            "policy": _pickled(acting, "policy", [getattr(task.acting, "function", acting)]),
-            "environment": _pickled((self.group, plain), "environment", _parts_of(env)),
+            "policy": _pickled(
+                pickled_apart, acting, "policy", [getattr(task.acting, "function", acting)]
+            ),
+            "environment": _pickled(
+                import_module("ray.cloudpickle").dumps,
+                (self.group, plain),
+                "environment",
+                _parts_of(env),
+            ),
         }
         return lambda seed: RayTurns(task, payload, seed)
 
@@ -63,10 +71,11 @@ def _parts_of(env: Any) -> Sequence[Any]:
     return [spec.entry_point, spec.kwargs, *wrappers]
 
 
-def _pickled(x: Any, what: str, parts: Sequence[Any]) -> bytes:
+def _pickled(dumps: Callable[[Any], bytes], x: Any, what: str, parts: Sequence[Any]) -> bytes:
     """Pickle an object for the workers.
 
     Args:
+        dumps: pickles it.
         x: the object.
         what: its name in messages.
         parts: its parts that come from the user.
@@ -75,7 +84,7 @@ def _pickled(x: Any, what: str, parts: Sequence[Any]) -> bytes:
         OptionError: it cannot be pickled.
     """
     try:
-        return import_module("ray.cloudpickle").dumps(x)
+        return dumps(x)
     except Exception as error:
         raise OptionError(
             f"the {what} cannot be sent to workers of Ray: {type(error).__name__}: {error}.",

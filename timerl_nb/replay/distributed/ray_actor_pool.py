@@ -25,10 +25,7 @@ from timerl_nb.replay.training.actor_threads import Weights
 from timerl_nb.replay.training.environment_group import ActedSteps, Death
 from timerl_nb.runtime.jax_backend import graph_function as graph
 
-POLL: Final = (
-    0.1  # seconds of one wait, after which a run can stop, and another thread can shut Ray down
-)
-PAUSE: Final = 0.001  # seconds between two waits, for this other thread
+POLL: Final = 0.1  # seconds of one wait, after which a run can stop
 _PATIENCE: Final = (
     120.0  # seconds without any rollout before a warning: a process needs many seconds to start
 )
@@ -207,7 +204,6 @@ class RayActors:
             found = self._collect(1, POLL)
             if found:
                 return found[0]
-            time.sleep(PAUSE)
             if self._pool.is_stopping():
                 raise Stopped
             self._warn_if_not_placed()
@@ -221,8 +217,7 @@ class RayActors:
             asked = {one.result: one for one in self._requests}
             count = min(most, len(asked))
             try:
-                with self._session.connected():
-                    done, _ = self._ray.wait([*asked], num_returns=count, timeout=timeout)
+                done = self._session.wait([*asked], timeout, count)
             except (Exception, SystemExit) as error:  # the latter: Ray is shut down
                 self._session.raise_explained(error)
             for ref in done:

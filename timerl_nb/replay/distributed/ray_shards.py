@@ -10,7 +10,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.ray_session import RaySession, reason_of_death
 from timerl_nb.execution.control.pause_and_stop import Stopped
-from timerl_nb.replay.distributed.ray_actor_pool import ENVIRONMENT, PAUSE, POLL
+from timerl_nb.replay.distributed.ray_actor_pool import ENVIRONMENT, POLL
 from timerl_nb.replay.distributed.replay_shard import (
     NO_ROWS,
     Pending,
@@ -88,9 +88,9 @@ class RayShard:
         """
         session, ray, begun = self._session, self._session.ray, time.monotonic()
         while True:
-            with session.connected():
-                if ray.wait([asked], timeout=POLL)[0]:
-                    self._has_answered = True
+            if session.wait([asked], POLL):
+                self._has_answered = True
+                with session.connected():
                     return ray.get(asked)
             if not self._has_answered and self._is_stopping():
                 raise Stopped
@@ -100,7 +100,6 @@ class RayShard:
                     f"{session.cpus} CPUs are free.",
                     hint="end other jobs of the cluster, or choose fewer shards.",
                 )
-            time.sleep(PAUSE)
 
     def close(self) -> None:
         self._session.kill(self.actor)
