@@ -25,7 +25,14 @@ from timerl_nb.compiler.symbolic.expression_evaluation import python_source
 from timerl_nb.driver.program import Program
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
-from timerl_nb.runtime.xla.lowering.host_regions import Around, Call, Part, Regions, _Draft, _flat
+from timerl_nb.runtime.xla.lowering.host_regions import (
+    Call,
+    HostControlFlow,
+    Part,
+    Regions,
+    _Draft,
+    _flat,
+)
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 STEPS = 2_000
@@ -73,7 +80,7 @@ class Statements:
             if isinstance(part, Call):
                 lines.append(pad + self._call(part))
                 continue
-            assert isinstance(part, Around)
+            assert isinstance(part, HostControlFlow)
             node = part.node
             if isinstance(node, Loop):
                 ends = python_source(node.first), f"{python_source(node.last)} + 1", str(node.step)

@@ -20,7 +20,7 @@ from tests.reinforce import reinforce
 from tests.replay import Replay
 from timerl_nb.compiler.memory.liveness.slot_live_ranges import LiveRanges
 from timerl_nb.compiler.memory.placement.buffer_layout import Home
-from timerl_nb.compiler.memory.placement.ring_sizes import Axis, apart, fit, ring
+from timerl_nb.compiler.memory.placement.ring_sizes import Axis, fit, have_disjoint_slots, ring
 from timerl_nb.compiler.memory.steady_state.extrapolated_plan import layout_of
 
 
@@ -59,7 +59,7 @@ def test_live_values_are_kept_apart(one: LiveRanges, moving: dict[int, int]) -> 
     if once:  # otherwise a value could conflict with itself, and no slot would help
         assert not meet(one, axes)
         assert prod(axis.size for axis in axes) >= one.most_at_once
-    assert apart(axes, [one]) != meet(one, axes)
+    assert have_disjoint_slots(axes, [one]) != meet(one, axes)
     extents = np.ptp(one.coordinates, 0) + 1
     for axis, least, size in zip(axes, one.coordinates.min(0), extents, strict=True):
         assert axis.size <= size and (axis.ring or axis.first == least)

@@ -18,7 +18,7 @@ import timerl_nb as trl
 from timerl_nb.base import atomic_files as files
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.cli.support.run_request import RunRequest, read_json
-from timerl_nb.cli.support.sweep_workers import _CHILD, _ROOT
+from timerl_nb.cli.support.sweep_workers import CHILD, ROOT
 from timerl_nb.runtime.state.run_folder import MANIFEST, Manifest, RunFolder, checksum_of
 from timerl_nb.scope.calibration.calibration import Calibration
 from timerl_nb.streams.stream_file import load
@@ -182,7 +182,7 @@ def test_a_checkpoint_is_as_large_as_its_header_says(tmp_path: Path) -> None:
 def test_workers_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
     for name in ("tqdm", "json", "numpy", "timerl_nb"):
         (tmp_path / f"{name}.py").write_text("open('imported', 'w').close()\nraise SystemExit(7)\n")
-    command = [sys.executable, "-P", "-c", _CHILD, _ROOT, "resume", "nowhere"]
+    command = [sys.executable, "-P", "-c", CHILD, ROOT, "resume", "nowhere"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and "the folder nowhere does not exist" in done.stderr
     assert not (tmp_path / "imported").exists()

@@ -78,7 +78,10 @@ def help_of(*words: str) -> str:
 
 def typed_in(text: str) -> list[str]:
     """Return the commands of a text: lines without their explanations, and spans in backticks."""
-    lines = [line.removeprefix("$ ") for line in re.findall(r"^(?:\$ | *)timerl .*$", text, re.M)]
+    lines = [
+        line.removeprefix("$ ")
+        for line in re.findall(r"^(?:\$ | *)timerl (?!launch: ).*$", text, re.M)
+    ]
     found = [re.split(r"\s{2,}|\s#", line.strip())[0] for line in lines]
     found += [" ".join(span.split()) for span in re.findall(r"`(timerl [^`]+)`", text)]
     return list(dict.fromkeys(found))
@@ -95,6 +98,10 @@ def small(words: list[str]) -> list[str]:
         words = [*words[:2], "--pairs", "2", *words[2:]]
     fewer = {**FEWER, "--seeds": "1"} if "--set" in words else FEWER
     words = [fewer.get(before, word) for before, word in zip(["", *words], words, strict=False)]
+    if (
+        words[0] == "launch" and "timerl" in words
+    ):  # one process; several are tested in tests/unit/distributed
+        return ["launch", "-n", "1", "timerl", *small(words[words.index("timerl") + 1 :])]
     if words[0] not in ("train", "sweep") or "--help" in words:
         return words
     sizes = PAIRS if words[1] == "evolution_strategies" else SIZES

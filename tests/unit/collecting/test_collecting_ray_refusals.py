@@ -238,6 +238,7 @@ def test_arrays_of_some_workers_only_are_refused() -> None:
 
 
 def test_errors_of_actors_are_explained() -> None:
+    pytest.importorskip("ray", reason="needs Ray: make peers-env")
     turns: Any = RayTurns.__new__(RayTurns)
     known = SimpleNamespace(ObjectStoreFullError=MemoryError, OutOfDiskError=BlockingIOError)
     turns._session = RaySession(fake_ray(exceptions=known), ("s", "1"), "a test")

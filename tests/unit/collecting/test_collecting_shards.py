@@ -26,7 +26,7 @@ from timerl_nb.collecting.policies.collecting_policy import Shard
 from timerl_nb.collecting.policies.policy_conversion import acting_of
 from timerl_nb.collecting.ray_actors import actor_process
 from timerl_nb.collecting.ray_actors.actor_environments import Group, open_group
-from timerl_nb.collecting.ray_actors.random_generators import loaded_apart, pickled_apart
+from timerl_nb.collecting.ray_actors.random_generators import load_in_worker, pickle_for_workers
 from timerl_nb.collecting.strategies.gymnasium_loop import Loop
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 
@@ -101,7 +101,7 @@ def task_of(name: str) -> Task:
 
 def group_of(task: Task, first: int, last: int, seed: int = SEED) -> Group:
     plain: Any = replace(task, acting=None)  # type: ignore[arg-type]
-    dumps = pickled_apart if find_spec("ray") else cloudpickle.dumps
+    dumps = pickle_for_workers if find_spec("ray") else cloudpickle.dumps
     payload = {
         "policy": dumps(task.acting.for_worker()),
         "environment": cloudpickle.dumps((Loop(), plain)),
@@ -340,9 +340,9 @@ def restored_generators() -> Iterator[None]:
 def test_one_captured_generator_stays_one() -> None:
     pytest.importorskip("ray", reason="Ray is not installed: make peers-env")
     one = np.random.default_rng(0)
-    first, second = loaded_apart(pickled_apart([one, one]), (1, 2))
+    first, second = load_in_worker(pickle_for_workers([one, one]), (1, 2))
     assert first is second
-    same, _ = loaded_apart(pickled_apart([one, one]), None)
+    same, _ = load_in_worker(pickle_for_workers([one, one]), None)
     np.testing.assert_array_equal(same.integers(99, size=9), one.integers(99, size=9))
 
 

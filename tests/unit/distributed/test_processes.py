@@ -393,7 +393,8 @@ def test_variables_of_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [("n1:61447", 4, 3), ("10.96.0.1:61441", 2, 1)]
 
 
-def test_a_missing_coordinator_and_a_used_port_are_refused() -> None:
+def test_a_missing_coordinator_and_a_used_port_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(initialization, "was_jax_used", lambda: False)  # by another test
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{used.getsockname()[1]}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import cloudpickle
 import numpy as np
@@ -298,8 +299,14 @@ class _Session:
     def connected(self) -> Any:
         return nullcontext()
 
+    def wait(self, references: Sequence[Any], seconds: float, count: int = 1) -> list[Any]:
+        return self.ray.wait(list(references), num_returns=count, timeout=seconds)[0]
+
     def explain(self, error: Exception) -> ExecutionError:
         return ExecutionError(str(error))
+
+    def raise_explained(self, error: Exception, what: str = "") -> NoReturn:
+        raise self.explain(error) from error
 
     def kill(self, actor: Any) -> None:
         self.ray.kill(actor, no_restart=True)

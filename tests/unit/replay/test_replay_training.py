@@ -36,7 +36,7 @@ from timerl_nb.replay.training.algorithm import parts, whole
 from timerl_nb.replay.training.bounded_channel import Channel, Closed
 from timerl_nb.replay.training.learner_thread import Learner
 from timerl_nb.replay.training.primitive_rates import seconds_of_a_row
-from timerl_nb.replay.training.training_protocol import TrainingCourse
+from timerl_nb.replay.training.training_protocol import TrainingThread
 from timerl_nb.replay.training.weight_slots import WeightSlots
 from timerl_nb.runtime.jax_backend.arrays_and_devices import capture_jax_settings
 
@@ -630,7 +630,7 @@ def test_losses_after_the_last_turn_belong_to_it(
 ) -> None:
     new = iter([1.0] + [0.0] * (turns - 1) + [5.0])
     monkeypatch.setattr(
-        TrainingCourse, "_losses_of_turn", lambda self: {"lost": next(new, 0.0)}, raising=True
+        TrainingThread, "_losses_of_turn", lambda self: {"lost": next(new, 0.0)}, raising=True
     )
     result = trained(mode="exact", turns=turns).result()
     want = [1.0] + [0.0] * (turns - 1)

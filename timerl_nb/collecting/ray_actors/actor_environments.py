@@ -21,7 +21,7 @@ from timerl_nb.collecting.policies.collecting_policy import (
 )
 from timerl_nb.collecting.policies.function_policy import HostFunction
 from timerl_nb.collecting.policies.ready_policies import Random
-from timerl_nb.collecting.ray_actors.random_generators import loaded_apart, seed_global_generators
+from timerl_nb.collecting.ray_actors.random_generators import load_in_worker, seed_global_generators
 from timerl_nb.collecting.strategies.host_stepping import HostTurns
 from timerl_nb.runtime.jax_backend import arrays_and_devices as backend
 from timerl_nb.runtime.jax_backend import graph_function as graph
@@ -47,7 +47,7 @@ def open_group(
     stream = position.first, seed
     # one worker has the random numbers of how="loop"
     is_first = stream == (0, task.seed)
-    acting = loaded_apart(payload["policy"], None if is_first else stream)
+    acting = load_in_worker(payload["policy"], None if is_first else stream)
     seed_global_generators(stream)  # the imports above may include PyTorch
     act: Any = WindowPolicy(acting, position, envs)
     task = replace(task, acting=act, envs=envs, shard=position)

@@ -14,8 +14,8 @@ import numpy as np
 _KINDS = (np.random.Generator, np.random.RandomState, random.Random)
 
 
-def pickled_apart(x: Any) -> bytes:
-    """Pickle an object; `loaded_apart` gives its random generators other states in each worker."""
+def pickle_for_workers(x: Any) -> bytes:
+    """Pickle an object; `load_in_worker` gives its random generators other states in each worker."""
     file = io.BytesIO()
     seen = dict[int, tuple[int, bytes]]()
 
@@ -31,8 +31,8 @@ def pickled_apart(x: Any) -> bytes:
     return file.getvalue()
 
 
-def loaded_apart(data: bytes, stream: tuple[int, ...] | None) -> Any:
-    """Return an object of `pickled_apart`.
+def load_in_worker(data: bytes, stream: tuple[int, ...] | None) -> Any:
+    """Return an object of `pickle_for_workers`.
 
     Args:
         data: the bytes.

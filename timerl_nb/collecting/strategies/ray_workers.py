@@ -12,7 +12,7 @@ from typing import Any
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.ray_session import import_ray, why_no_ray
 from timerl_nb.collecting.collection_task import Task
-from timerl_nb.collecting.ray_actors.random_generators import pickled_apart
+from timerl_nb.collecting.ray_actors.random_generators import pickle_for_workers
 from timerl_nb.collecting.ray_actors.ray_batches import RayTurns
 from timerl_nb.collecting.strategies.envpool_threads import Threads
 from timerl_nb.collecting.strategies.gymnasium_loop import Loop
@@ -43,7 +43,7 @@ class RayWorkers(Strategy):
         plain = replace(task, env=env, acting=None, workers=None, is_clustered=False)  # type: ignore[arg-type]
         payload = {
             "policy": _pickled(
-                pickled_apart, acting, "policy", [getattr(task.acting, "function", acting)]
+                pickle_for_workers, acting, "policy", [getattr(task.acting, "function", acting)]
             ),
             "environment": _pickled(
                 import_module("ray.cloudpickle").dumps,

@@ -62,7 +62,7 @@ class Blocks:
             self._resize(took if self._cpu else SHORTEST)
             self._states = self._draw_blocks()
             if not self._cpu or (len(self._states) == 2 and self._pairs % TIMED == 0):
-                lane.recorder.asked(lane)
+                lane.recorder.timed(lane)
         if lane.silent != (silent := self._states.pop()):
             lane.silence(silent)
         lane.writer.tallies.clear()
