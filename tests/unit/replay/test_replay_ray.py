@@ -306,14 +306,14 @@ def test_an_environment_that_ends_its_process_is_named() -> None:
 def test_a_package_that_workers_lack_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "only_here.py").write_text(
+    (tmp_path / "missing_on_actors.py").write_text(
         "from timerl_nb.replay import Dqn\nclass Mine(Dqn):\n    pass\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    import only_here  # type: ignore[import-not-found]
+    import missing_on_actors  # type: ignore[import-not-found]
 
-    with pytest.warns(TimeRLWarning, match="cannot import only_here"):
-        run = trained(only_here.Mine("CartPole-v1", hidden=(4,)), turns=10)
+    with pytest.warns(TimeRLWarning, match="cannot import missing_on_actors"):
+        run = trained(missing_on_actors.Mine("CartPole-v1", hidden=(4,)), turns=10)
         with pytest.raises(ExecutionError) as failed:
             run.result()
     assert "install the package on every machine" in str(failed.value)
