@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,9 @@ from timerl_nb.base.errors import ExecutionError, OptionError
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     ray = pytest.importorskip("ray", reason="needs Ray: make peers-env")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    with warnings.catch_warnings():  # Ray forks, and JAX warns if another test has used it
+        warnings.filterwarnings("ignore", ".*os\\.fork", RuntimeWarning)
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
 
