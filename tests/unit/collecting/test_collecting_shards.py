@@ -273,7 +273,7 @@ def drawing(kind: str) -> Callable[[Any], Any]:
     "kind", ["Generator", "RandomState", "Random", "global Random", "global RandomState"]
 )
 def test_random_generators_of_groups_draw_different_numbers(kind: str) -> None:
-    """Also generators that the policy has captured, which are copied into all workers."""
+    """All workers receive a copy of a captured generator."""
     pytest.importorskip("ray", reason="Ray is not installed: make peers-env")
     task = task_of("NumPy function")
 

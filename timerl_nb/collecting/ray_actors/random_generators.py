@@ -1,4 +1,4 @@
-"""Random generators of a worker, which must not draw the same numbers as those of other workers."""
+"""Random generators of a worker. Each worker draws other numbers."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class RayTurns:
 
     @contextmanager
     def _calling(self, what: str) -> Iterator[None]:
-        """Call Ray within this block, whose errors become those of this package.
+        """Convert Ray's errors within this block to errors of this package.
 
         Args:
             what: the failed action, the beginning of the message.

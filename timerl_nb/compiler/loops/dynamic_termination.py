@@ -74,7 +74,7 @@ def with_ends(node: Node) -> Node:
 
 
 def _add_termination(loop: Loop) -> Loop:
-    """Return a loop that skips iterations in which no guard can hold.
+    """Return a loop without the iterations in which all guards are false.
 
     It ends early, or it begins late if its counter runs against the dimension.
     """

@@ -370,7 +370,7 @@ class ShardedReplay:
     def update(self, ticket: Ticket, errors: Any) -> int:
         """Set the priorities of sampled rows from their TD errors, as `trl.Replay.update`.
 
-        Rows that were overwritten, or that were lost with their shard, are skipped and counted in `dropped`. If the buffer
+        Overwritten rows, and rows lost with their shard, are skipped and counted in `dropped`. If the buffer
         draws ahead, they are counted later.
 
         Raises:

@@ -368,7 +368,7 @@ class TrainingThread(RunThread):
                 group.begin_anew()
         arrays = {f"learner {n}": np.asarray(x) for n, x in graph.leaves(self.learnt).items()}
         arrays |= {f"buffer {n}": x for n, x in self._buffer.state().items()}
-        self._add_late_losses()  # the saved rows lack those of a shard that died meanwhile
+        self._add_late_losses()  # a shard may have died during the save, without its rows
         for name, (at, values) in self._curves.values().items():
             arrays |= {f"turns of {name}": at, f"values of {name}": values}
         lives = [group.life + (request.mode == "free") for group in self._groups]

@@ -58,7 +58,7 @@ def summary(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:_TEXT] if text else type(error).__name__
 
 
-def _size(text: str) -> float:
+def _as_number(text: str) -> float:
     """Return the order of offered numbers; others have none."""
     return float(text) if text.isdecimal() else float("inf")
 
@@ -217,7 +217,8 @@ class Hub:
             self._selector.unregister(lines.socket)
             lines.close()
             return ""
-        refused, theirs = "", hello.get("facts") or {}
+        refused, facts_there = "", hello.get("facts")
+        theirs = facts_there if isinstance(facts_there, dict) else {}
         differ = [name for name, text in facts.items() if theirs.get(name) != text]
         if count != self.count:
             refused = f"process {number} on {host} belongs to {count} processes, and process 0 to {self.count}"
@@ -275,7 +276,9 @@ class Hub:
         offers = self._offers.setdefault(name, {})
         offers[number] = text
         if len(offers) == self.count:
-            self._tell({"combined": name, "texts": [offers[0], min(offers.values(), key=_size)]})
+            self._tell(
+                {"combined": name, "texts": [offers[0], min(offers.values(), key=_as_number)]}
+            )
 
     def _judge(self) -> None:
         """Find processes on which others wait in vain."""

@@ -106,7 +106,7 @@ class _RelatedBounds(dict[str, int]):
 
 
 def check_not_fixed(name: str, fixed: Container[str]) -> None:
-    """Check that a bound passed by the user is not one that the program fixes.
+    """Check that the program does not fix a bound of the user.
 
     Raises:
         BoundsError: the program fixes it.
